@@ -13,11 +13,11 @@ use super::blocking::Cpu;
 use super::channels::Channels;
 use super::image::{Beside, Image, Places};
 use super::micro::Engine;
-use super::micro::spots::{MOST as SPOTS, Spots};
+use super::micro::spots::{MOST as SPOTS, Spots, strips_of};
 use super::operand::{Operand, Scratch, Source};
 #[cfg(target_arch = "x86_64")]
 use super::pack::seconds::{brings_seconds, every_second};
-use super::pack::{Elements, Lines, panels, room, strips, turn_sums};
+use super::pack::{Elements, Lines, panels, room, turn_sums};
 use super::rooms::Rooms;
 use super::shared::Kept;
 use super::span::may_be_subnormal;
@@ -325,11 +325,7 @@ impl Positions<'_> {
                     unsafe { self.pack::<E>(rows, &some, (part.each, width, cut.packed), scratch) };
                 part.tiny |= may_be_subnormal(least, right.least);
                 let (at, spots) = scratch.steps.split_at(all.len().div_ceil(E::DEPTH));
-                let (unit, most) = match width == E::LANES {
-                    true if E::THREES > 0 && are_threes(spots) => (3, E::THREES),
-                    true => (1, E::SPOTS_ALONE),
-                    false => (1, E::SPOTS),
-                };
+                let all_strips = strips_of::<E>(spots, width == E::LANES);
                 let mut from = now;
                 while from < some.end {
                     let block = from / CONTRACT_BLOCK;
@@ -341,27 +337,26 @@ impl Positions<'_> {
                     let sums = kept.sums.wrapping_add(apart * columns * cut.ld);
                     let number = |step: usize| (step - all.start).div_ceil(E::DEPTH);
                     let base = packed.wrapping_add((from - now) / E::DEPTH * width);
-                    for strip in strips(columns / unit, most) {
-                        let (first, count) = (strip.start * unit, strip.count * unit);
-                        let place = first * cut.ld + panel.start;
+                    for strip in all_strips.clone() {
+                        let place = strip.start * cut.ld + panel.start;
                         for start in (0..panel.count).step_by(2 * E::LANES) {
                             let vectors = (panel.count - start).div_ceil(E::LANES).min(2);
                             let chain = chains.wrapping_add(place + start);
                             let spots = Spots {
                                 image: right.base,
-                                columns: &spots[first..first + count],
+                                columns: &spots[strip.clone()],
                                 at: &at[number(from)..number(to)],
                                 rows: base.wrapping_add(start),
                                 step: width,
                                 from: if begins { std::ptr::null() } else { chain },
                                 out: if ends { sums.wrapping_add(place + start) } else { chain },
-                                places: &places[..count],
+                                places: &places[..strip.len()],
                                 beside: cut.ld,
                                 add: ends && block > 0 && apart == 0,
                                 tiny: part.tiny,
                             };
                             // SAFETY: operands are ready, chains and sums are there for all columns and whole vectors of rows.
-                            unsafe { E::spots(count, vectors, &spots) };
+                            unsafe { E::spots(strip.len(), vectors, &spots) };
                         }
                     }
                     from = to;
@@ -590,12 +585,6 @@ impl<T> Ready<T> {
         let Stretch { examples, lines } = &self.stretch;
         [examples.len(), lines.len(), self.channels.len()]
     }
-}
-
-/// True if columns are runs of three that lie side by side.
-fn are_threes(columns: &[isize]) -> bool {
-    let (threes, rest) = columns.as_chunks();
-    rest.is_empty() && threes.iter().all(|[a, b, c]| [*b, *c] == [a + 1, a + 2])
 }
 
 /// Numbers of a channel that is packed, for so many steps: channels share few cache sets.

@@ -76,8 +76,9 @@ impl Images {
         let all_bf16 = all_bf16 && cpu.pairs;
         let sizes = [m, n, k];
         let joined = (all_bf16 && m > 1).then(|| image.clone().joined()).flatten();
-        let in_pairs = joined.map(|joined| joined.cost(sizes, instructions));
-        let singly = image.cost(sizes, instructions);
+        let widened = contract.acc == DType::F32 && windows.round.is_none();
+        let cost = |image: &Image| image.cost(sizes, instructions, widened);
+        let (in_pairs, singly) = (joined.as_ref().map(cost), cost(&image));
         let least = in_pairs.map_or(singly, |cost| cost.min(singly));
         let across = image.across(&cpu, contract.acc, sizes, all_bf16);
         let across = across.filter(|across| across.cost < least);

@@ -22,12 +22,17 @@ pub(crate) struct Across {
 }
 
 impl Image {
-    /// About how many cycles a contraction of that many rows, columns and steps takes with the image for sixteen columns of a step.
-    pub(crate) fn cost(&self, [m, n, k]: [usize; 3], instructions: InstructionSet) -> f64 {
+    /// About how many cycles a contraction of that many rows, columns and steps takes with the image for sixteen columns of a step. Elements become f32 as they are, or not.
+    pub(crate) fn cost(
+        &self,
+        [m, n, k]: [usize; 3],
+        instructions: InstructionSet,
+        widened: bool,
+    ) -> f64 {
         let lanes = if instructions == InstructionSet::Avx512 { 16 } else { 8 };
         let vain = self.span().next_multiple_of(lanes) as f64 / n as f64;
         let filling = self.room() as f64 / (n * k) as f64;
-        vain * products(m, self.depth() == 2) + self.filling(instructions) * filling
+        vain * products(m, self.depth() == 2) + self.filling(instructions, widened) * filling
     }
 
     /// What a contraction takes whose vectors go across rows: nothing is summed in vain, and windows may be some places apart. `None` if rows are no whole pairs of
@@ -56,14 +61,16 @@ impl Image {
     }
 
     /// About how many cycles filling takes for sixteen numbers.
-    fn filling(&self, instructions: InstructionSet) -> f64 {
+    fn filling(&self, instructions: InstructionSet, widened: bool) -> f64 {
         let [.., inner] = &self.along;
         match instructions {
             // One by one.
             _ if self.blocks.is_some() && !self.joins_lines() => 16.0 * FILLING,
-            // Of several phases that do not alternate: their numbers are told apart one by one.
+            // Of several phases, if these do not alternate, or elements are rounded or become f64: they are told apart one by one.
             #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx2 if inner.phases.len() > 1 && !inner.alternates() => 40.0,
+            InstructionSet::Avx2 if inner.phases.len() > 1 && !(widened && inner.alternates()) => {
+                40.0
+            }
             _ => FILLING,
         }
     }

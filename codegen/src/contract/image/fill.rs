@@ -293,7 +293,7 @@ impl Image {
     ) -> Option<u16> {
         let [.., inner] = &self.along;
         let Some((places, stride)) = inner.read() else { return Some(u16::MAX) };
-        if inner.step * stride != 2 {
+        if !inner.alternates() {
             return None;
         }
         let mut parts = [Alternate { to: to.image, count: 0 }; 2];

@@ -383,13 +383,9 @@ impl Engine for Avx2F32 {
         }
     }
     unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f32>) {
-        if taps.rounded {
-            // SAFETY: the caller's contract.
-            unsafe { taps_f32::<true>(rows, vectors, taps) }
-        } else {
-            // SAFETY: as above.
-            unsafe { taps_f32::<false>(rows, vectors, taps) }
-        }
+        let sum = if taps.rounded { taps_f32::<true> } else { taps_f32::<false> };
+        // SAFETY: the caller's contract.
+        unsafe { sum(rows, vectors, taps) }
     }
     unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
         // SAFETY: the caller's contract.

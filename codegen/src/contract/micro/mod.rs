@@ -109,7 +109,7 @@ pub(super) trait Engine {
     /// How many steps of `k` a packed number holds. Everything below that is counted in steps along `k` is counted in numbers,
     /// apart from what is packed.
     const DEPTH: usize = 1;
-    /// True if strips round sums to bf16.
+    /// True if strips and [`Engine::taps`] round sums to bf16.
     const ROUNDS: bool = false;
     /// True if [`Engine::alternating`] rounds sums of products of bf16.
     const ALTERNATES_BF16: bool = false;

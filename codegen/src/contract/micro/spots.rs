@@ -4,7 +4,9 @@
 //! Beside the sums, registers hold the vectors of rows and a number of a column, or those of all columns where a compiler loads them before it multiplies any
 //! ([`Engine::SPOTS`](super::Engine::SPOTS)).
 
-use super::Vector;
+use super::super::pack::strips;
+use super::{Engine, Vector};
+use std::ops::Range;
 
 /// The most columns of all engines.
 pub(in crate::contract) const MOST: usize = 27;
@@ -32,6 +34,23 @@ pub(in crate::contract) struct Spots<'a, T> {
     pub(in crate::contract) add: bool,
     /// Sums may be subnormal.
     pub(in crate::contract) tiny: bool,
+}
+
+/// Strips of columns that are summed together, by one vector of rows or two: of whole threes where three lie side by side, if the engine has a way to.
+pub(in crate::contract) fn strips_of<E: Engine>(
+    columns: &[isize],
+    is_alone: bool,
+) -> impl Iterator<Item = Range<usize>> + Clone {
+    let (threes, rest) = columns.as_chunks();
+    let is_near = |[a, b, c]: &[isize; 3]| [*b, *c] == [a + 1, a + 2];
+    let are_threes = is_alone && E::THREES > 0 && rest.is_empty() && threes.iter().all(is_near);
+    let (unit, most) = match (are_threes, is_alone) {
+        (true, _) => (3, E::THREES),
+        (false, true) => (1, E::SPOTS_ALONE),
+        (false, false) => (1, E::SPOTS),
+    };
+    strips(columns.len() / unit, most)
+        .map(move |strip| strip.start * unit..(strip.start + strip.count) * unit)
 }
 
 /// `R` runs of `W` columns each that lie side by side in the image, by `V` vectors of rows.

@@ -89,7 +89,19 @@ fn lines_that_overlap_beside_a_gap() {
     }
 }
 
-fn lines(dtype: DType, [m, channels, width]: [usize; 3], (taps, step): (usize, isize)) {
+fn lines(dtype: DType, sizes: [usize; 3], windows: (usize, isize)) {
+    lines_scaled((dtype, 0), sizes, windows);
+    // Sums that may be subnormal.
+    if dtype == DType::BF16 {
+        lines_scaled((dtype, -65), sizes, windows);
+    }
+}
+
+fn lines_scaled(
+    (dtype, exponent): (DType, i32),
+    [m, channels, width]: [usize; 3],
+    (taps, step): (usize, isize),
+) {
     let width = width * step as usize;
     let plane = (HEIGHT * width) as isize;
     let counts = [HEIGHT.div_ceil(step as usize), width / step as usize];
@@ -108,8 +120,9 @@ fn lines(dtype: DType, [m, channels, width]: [usize; 3], (taps, step): (usize, i
     let seen = Seen::new(rows, &[down, across], [bound(HEIGHT), bound(width), Bound::default()]);
     let (k, n) = (channels * taps * taps, counts[0] * counts[1]);
     let size = channels * HEIGHT * width;
-    let x = Tensor::new(dtype, EXAMPLES * size, 21, (w, 1));
-    let left = Tensor::new(dtype, m * k, 22, (k as isize, 1));
+    let scaled = |x: Tensor| if exponent == 0 { x } else { x.scaled(exponent) };
+    let x = scaled(Tensor::new(dtype, EXAMPLES * size, 21, (w, 1)));
+    let left = scaled(Tensor::new(dtype, m * k, 22, (k as isize, 1)));
     let base = x.bytes.as_ptr().wrapping_offset(-(w + 1) * edge * dtype.bytes() as isize);
     let (a, b) = (left.source(), Source::Windows { base, dtype, round: None, seen: &seen });
     let at = |batch: usize| [0, (batch * size) as isize];
