@@ -122,7 +122,6 @@ impl Correlation<'_> {
                                 from: std::ptr::null(),
                                 out: sums.wrapping_add(strip.start * width),
                                 places: &beside[..strip.count],
-                                beside: 0,
                                 add: before > 0,
                                 tiny,
                             };

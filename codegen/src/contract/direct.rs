@@ -6,7 +6,7 @@ use super::image::Image;
 use super::micro::taps::Taps;
 use super::micro::{self, Engine};
 use super::pack::strips;
-use super::prefetch::{LINE, ask};
+use super::prefetch::ask_bytes;
 use crate::routines::{NarrowFloat, Tiles};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
@@ -64,9 +64,7 @@ impl Correlation<'_> {
                 let rows = part.start..part.start + part.count;
                 // A store reads its line first, and lines of a large result of many rows are far.
                 for row in rows.clone().filter(|_| self.rows > FEW_ROWS) {
-                    (0..across * bytes)
-                        .step_by(LINE)
-                        .for_each(|at| ask(place(row).wrapping_add(at)));
+                    ask_bytes(place(row), across * bytes);
                 }
                 let a = left.base.wrapping_add(part.start * at.len());
                 let (out, ld) = match narrow.is_some() {

@@ -351,7 +351,6 @@ impl Positions<'_> {
                                 from: if begins { std::ptr::null() } else { chain },
                                 out: if ends { sums.wrapping_add(place + start) } else { chain },
                                 places: &places[..strip.len()],
-                                beside: cut.ld,
                                 add: ends && block > 0 && apart == 0,
                                 tiny: part.tiny,
                             };

@@ -1,4 +1,4 @@
-//! How contractions over positions are cut: rows and channels that are summed together, and the steps whose images are there at a time.
+//! How contractions over positions are cut: rows and channels that are summed together, the steps whose images are there at a time, and about how long that takes.
 
 use super::blocking::Cpu;
 use super::channels::Channels;

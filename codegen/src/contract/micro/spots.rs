@@ -26,10 +26,8 @@ pub(in crate::contract) struct Spots<'a, T> {
     pub(in crate::contract) from: *const T,
     /// Where the sums go.
     pub(in crate::contract) out: *mut T,
-    /// Where the sums of each column are from there.
+    /// Where the sums of each column are from there; those of columns that are summed by runs are at even distances.
     pub(in crate::contract) places: &'a [isize],
-    /// From a column's sums to those of the next one of a run.
-    pub(in crate::contract) beside: usize,
     /// Adds the sums to what is there instead of replacing it.
     pub(in crate::contract) add: bool,
     /// Sums may be subnormal.
@@ -63,12 +61,14 @@ pub(super) unsafe fn product<T: Vector, const R: usize, const W: usize, const V:
     s: &Spots<'_, T::Num>,
 ) {
     let mut acc = [[[T::splat(<T::Num as super::Number>::ZERO); V]; W]; R];
+    let beside = if W > 1 { s.places[1] - s.places[0] } else { 0 };
+    let behind = |w: usize, v: usize| w as isize * beside + (v * T::LANES) as isize;
     if !s.from.is_null() {
         for (i, run) in acc.iter_mut().enumerate() {
             let from = s.from.wrapping_offset(s.places[i * W]);
             for (w, column) in run.iter_mut().enumerate() {
                 for (v, sum) in column.iter_mut().enumerate() {
-                    let from = from.wrapping_add(w * s.beside + v * T::LANES);
+                    let from = from.wrapping_offset(behind(w, v));
                     // SAFETY: the caller vouches for the chains' memory.
                     *sum = unsafe { T::load(from) };
                 }
@@ -98,7 +98,7 @@ pub(super) unsafe fn product<T: Vector, const R: usize, const W: usize, const V:
         let out = s.out.wrapping_offset(s.places[i * W]);
         for (w, column) in run.iter().enumerate() {
             for (v, sum) in column.iter().enumerate() {
-                let out = out.wrapping_add(w * s.beside + v * T::LANES);
+                let out = out.wrapping_offset(behind(w, v));
                 let mut total = *sum;
                 if s.add {
                     // SAFETY: the caller vouches for the sums' memory.

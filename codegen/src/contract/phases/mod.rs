@@ -406,7 +406,6 @@ impl Phases<'_> {
                     from: if begins { std::ptr::null() } else { chains.cast_const() },
                     out: if ends { sums } else { chains },
                     places: &places[some_of],
-                    beside: 0,
                     add: ends && from >= most,
                     tiny: part.tiny,
                 };
