@@ -114,7 +114,7 @@ impl Correlation<'_> {
                         let strip_of_rows = own.wrapping_add(before * m + row * block.len());
                         for strip in strips(n, E::SPOTS) {
                             let spots = Spots {
-                                image: to,
+                                image: to.expose_provenance(),
                                 columns: &spots[strip.start..strip.start + strip.count],
                                 at: block,
                                 rows: strip_of_rows,
@@ -124,6 +124,7 @@ impl Correlation<'_> {
                                 places: &beside[..strip.count],
                                 add: before > 0,
                                 tiny,
+                                later: None,
                             };
                             // SAFETY: operands are ready, and there is room for the sums of all columns.
                             unsafe { E::spots(strip.count, 2, &spots) };

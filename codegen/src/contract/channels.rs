@@ -1,7 +1,8 @@
 //! How the right operand of a contraction over positions is seen: channel by channel.
 
+use super::edges::Edges;
 use super::image::{Distances, Image};
-use super::stretch::Stretch;
+use super::stretch::{POSITIONS, Stretch};
 use super::windows::{Axis, Bound, MOST_BOUNDS, Seen};
 use tracecast_ir::DType;
 
@@ -23,6 +24,8 @@ pub(crate) struct Channels {
     /// Examples, and from one to the next.
     pub(super) examples: usize,
     pub(super) next: isize,
+    /// True if windows may be read where they lie but for those at edges.
+    pub(super) has_edges: bool,
     /// True if a channel has one column, all of whose elements are there.
     pub(super) is_whole: bool,
     /// From a step of each pair to the other in places of an image, unless there are too many such distances.
@@ -62,6 +65,9 @@ impl Channels {
         if !image.has_one_plane() || steps <= taps || !image.is_mostly_seen(steps) {
             return None;
         }
+        let plane = (first.extent > 1).then_some(first.stride);
+        let is_single = examples == 1 || 2 * steps > POSITIONS;
+        let has_edges = is_single && Edges::of(&image).is_some_and(|edges| edges.are_few(plane));
         let distances = whole.distances_in_turn();
         let copies = match distances.as_deref() {
             None => 0,
@@ -75,6 +81,7 @@ impl Channels {
             taps,
             examples,
             next,
+            has_edges,
             is_whole: is_unbounded && inner.is_empty(),
             distances,
             copies,

@@ -24,6 +24,7 @@ mod correlate;
 #[cfg(target_arch = "x86_64")]
 mod depthwise;
 mod direct;
+mod edges;
 mod image;
 mod left;
 mod lines;
@@ -35,6 +36,7 @@ mod panels;
 mod phases;
 mod positions;
 mod prefetch;
+mod ready;
 mod rooms;
 mod shared;
 mod span;

@@ -3,7 +3,8 @@
 //!
 //! Packing columns would look up whether each of their few neighbours is there in every step. Instead, what the windows of a channel see is copied to an
 //! image, in which a column and a step are an offset each; the left operand is packed across its rows, so vectors go along rows. Each sum is the
-//! chain that [`super::contract`] sums.
+//! chain that [`super::contract`] sums. Where the operand has numbers of the dtype that is accumulated and lines of its own elements, it is such an image itself, but for the
+//! windows at its edges ([`super::edges`]).
 //!
 //! Where bf16 are multiplied in pairs, each number of an image is joined with that of the next step. That is as many places on in all pairs if lines are even; else some
 //! pairs go across the end of a line or an example, and there is a copy of the image for each distance. A channel with a single column is packed instead, step after
@@ -11,20 +12,20 @@
 
 use super::blocking::Cpu;
 use super::channels::Channels;
-use super::image::{Beside, Image, Places};
+use super::edges::Edges;
+use super::image::Image;
 use super::micro::Engine;
-use super::micro::spots::{MOST as SPOTS, Spots, strips_of};
+use super::micro::spots::{AT_ONCE, MOST as SPOTS, Spots, strips_of};
 use super::operand::{Operand, Scratch, Source};
-#[cfg(target_arch = "x86_64")]
-use super::pack::seconds::{brings_seconds, every_second};
-use super::pack::{Elements, Lines, panels, room, turn_sums};
+use super::pack::{Lines, panels, room, turn_sums};
+use super::prefetch::Later;
+use super::ready::{Ready, TOGETHER, Way, packed_line};
 use super::rooms::Rooms;
 use super::shared::Kept;
 use super::span::may_be_subnormal;
 use super::stretch::{Cut, Stretch};
-use super::windows::{Seen, brought};
+use super::windows::brought;
 use super::{groups, with_engine};
-
 use crate::machine::InstructionSet;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -32,9 +33,6 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// The sums of so many columns and rows are moved at once.
 const MOVED: usize = 64;
-
-/// So many channels are brought together at a time.
-const TOGETHER: usize = 16;
 
 /// What takes the sums of some rows and columns: they lie row by row without gaps.
 pub(super) type Hand<'a> = dyn FnMut(Range<usize>, Range<usize>, *const u8) + 'a;
@@ -92,11 +90,6 @@ impl Positions<'_> {
         self.cpu.pairs && all_bf16 && (distances.is_some() || *is_whole)
     }
 
-    /// True if channels are packed: those of a single column, in pairs or widened.
-    fn are_packed(&self) -> bool {
-        self.channels.is_whole && !self.is_read_in_place()
-    }
-
     fn rooms_with<E: Engine>(&self, counts: [usize; 2], k: usize) -> Rooms {
         let Channels { taps, examples, .. } = *self.channels;
         let each = k / examples;
@@ -108,13 +101,20 @@ impl Positions<'_> {
         };
         let (columns, steps) = (cut.channels * taps, most.steps(each, line).len());
         let together = cut.channels.min(TOGETHER);
-        let [of_images, of_line] = if self.is_read_in_place() {
-            [0; 2]
-        } else if self.are_packed() {
-            let line = brought(together, steps).max(brought(1, steps).saturating_add(E::LANES));
-            [packed_line::<E>(steps).saturating_mul(cut.channels), line]
-        } else {
-            [self.room_of_channel::<E>(&image).saturating_mul(cut.channels), image.line()]
+        let way = self.way();
+        let [of_right, of_line] = match way {
+            Way::InPlace => [0; 2],
+            Way::AtEdges => {
+                let edges = Edges::of(&image).expect("as where the channels were told");
+                [self.room_of_edges(&edges, cut.channels), 0]
+            }
+            Way::Packed => {
+                let line = brought(together, steps).max(brought(1, steps).saturating_add(E::LANES));
+                [packed_line::<E>(steps).saturating_mul(cut.channels), line]
+            }
+            Way::Images => {
+                [self.room_of_channel::<E>(&image).saturating_mul(cut.channels), image.line()]
+            }
         };
         let a = Operand { source: self.a, columns: false };
         let b = Operand { source: self.b, columns: true };
@@ -124,11 +124,11 @@ impl Positions<'_> {
             Some(_) => (0, [0; 2]),
             None => (a.filled(E::WIDTH, block), a.listed(E::WIDTH, block)),
         };
-        let of_right = if self.are_packed() { b.listed(together, steps) } else { [0; 2] };
-        let listed = [0, 1].map(|i| listed[i].max(of_right[i]));
+        let packed = if way == Way::Packed { b.listed(together, steps) } else { [0; 2] };
+        let listed = [0, 1].map(|i| listed[i].max(packed[i]));
         Rooms {
             left: bytes(room::<E>(E::WIDTH, E::WIDTH, cut.packed)),
-            right: bytes(of_images),
+            right: bytes(of_right),
             filled: bytes(of_left.max(of_line).max(moved_room(columns))),
             chains: bytes(columns * cut.ld),
             sums: bytes(columns * cut.ld),
@@ -186,8 +186,12 @@ impl Positions<'_> {
             let is_ready =
                 |ready: &Ready<E::Num>| ready.stretch == stretch && ready.channels == part.channels;
             let before = ready.take();
-            let counts = [stretch.examples.len(), stretch.lines.len(), part.channels.len()];
-            if before.as_ref().is_none_or(|before| before.counts() != counts) {
+            let is_listed = |ready: &Ready<E::Num>| {
+                ready.stretch.examples.len() == stretch.examples.len()
+                    && ready.stretch.lines == stretch.lines
+                    && ready.channels.len() == part.channels.len()
+            };
+            if !before.as_ref().is_some_and(is_listed) {
                 self.list::<E>(&stretch, part.channels.len(), all.len(), scratch);
             }
             let right = match before.filter(is_ready) {
@@ -201,96 +205,6 @@ impl Positions<'_> {
             unsafe { self.sum::<E>(&mut part, (now, all), &right, cut, kept, scratch) };
             *ready = Some(right);
         }
-    }
-
-    /// The distances of pairs.
-    fn distances(&self) -> &[isize] {
-        self.channels.distances.as_deref().unwrap_or_default()
-    }
-
-    /// The numbers of a channel's image and of the copies of it whose numbers are pairs.
-    fn room_of_channel<E: Engine>(&self, image: &Image) -> usize {
-        let copies = if E::DEPTH > 1 { self.channels.copies } else { 0 };
-        image.room().saturating_mul(1 + copies)
-    }
-
-    /// True if the right operand is read where it lies, without an image.
-    fn is_read_in_place(&self) -> bool {
-        let Elements { dtype, round, .. } = self.elements();
-        self.channels.are_read_in_place(dtype, round, self.acc)
-    }
-
-    /// Lists where the numbers of the steps of a stretch, so many, are in an image or the operand, and behind them where the columns of so many channels are.
-    fn list<E: Engine>(
-        &self,
-        stretch: &Stretch,
-        channels: usize,
-        steps: usize,
-        scratch: &mut Scratch,
-    ) {
-        let seen = self.channels.seen_by(stretch);
-        if self.is_read_in_place() {
-            scratch.steps.clear();
-            scratch.steps.push(0);
-            for axis in seen.rows.iter().rev() {
-                let within = scratch.steps.len();
-                for at in 1..axis.extent {
-                    scratch.steps.extend_from_within(..within);
-                    let more = at as isize * axis.stride;
-                    scratch.steps[at * within..].iter_mut().for_each(|place| *place += more);
-                }
-            }
-            let columns = (0..channels).map(|channel| channel as isize * self.channels.stride);
-            scratch.steps.extend(columns);
-            return;
-        }
-        if self.are_packed() {
-            let line = packed_line::<E>(steps);
-            scratch.steps.clear();
-            scratch.steps.extend(0..steps.div_ceil(E::DEPTH) as isize);
-            scratch.steps.extend((0..channels).map(|channel| (channel * line) as isize));
-            return;
-        }
-        let image = Image::of(&seen, None).expect("as the whole");
-        image.offsets(steps, &mut scratch.steps);
-        if E::DEPTH > 1 {
-            let room = if self.channels.copies > 0 { image.room() } else { 0 };
-            Image::pair_up(&mut scratch.steps, self.distances(), room);
-        }
-        let room_of_one = self.room_of_channel::<E>(&image);
-        for channel in 0..channels {
-            let (near, firsts, [lines, across]) = image.lines_of_columns();
-            for first in firsts {
-                let of_line = |l| (0..across).map(move |c| first + l * near + c);
-                let all = (0..lines).flat_map(of_line);
-                scratch.steps.extend(all.map(|at| (channel * room_of_one + at) as isize));
-            }
-        }
-    }
-
-    /// Makes the right operand ready for the channels of a part and a stretch.
-    ///
-    /// # Safety
-    ///
-    /// As [`Positions::run_with`].
-    unsafe fn right<E: Engine>(
-        &self,
-        part: &Part,
-        stretch: Stretch,
-        scratch: &mut Scratch,
-    ) -> Ready<E::Num> {
-        let first = self.channels.first_of(&stretch);
-        let (base, least) = if self.is_read_in_place() {
-            let first = first + part.channels.start as isize * self.channels.stride;
-            (self.elements().moved(first).base.cast(), u16::MAX)
-        } else if self.are_packed() {
-            // SAFETY: the caller's contract.
-            unsafe { self.pack_channels::<E>(part, &stretch, scratch) }
-        } else {
-            // SAFETY: the caller's contract.
-            unsafe { self.fill::<E>(part, first, &self.channels.seen_by(&stretch), scratch) }
-        };
-        Ready { base, least, stretch, channels: part.channels.clone() }
     }
 
     /// Goes on with the sums of a part by some steps, of all those whose right operand is ready.
@@ -324,6 +238,8 @@ impl Positions<'_> {
                 let (packed, least) =
                     unsafe { self.pack::<E>(rows, &some, (part.each, width, cut.packed), scratch) };
                 part.tiny |= may_be_subnormal(least, right.least);
+                let next = some.end..steps.end.min(some.end + cut.packed);
+                let later = self.later::<E>(first, next, part.each);
                 let (at, spots) = scratch.steps.split_at(all.len().div_ceil(E::DEPTH));
                 let all_strips = strips_of::<E>(spots, width == E::LANES);
                 let mut from = now;
@@ -343,7 +259,7 @@ impl Positions<'_> {
                             let vectors = (panel.count - start).div_ceil(E::LANES).min(2);
                             let chain = chains.wrapping_add(place + start);
                             let spots = Spots {
-                                image: right.base,
+                                image: right.base.expose_provenance(),
                                 columns: &spots[strip.clone()],
                                 at: &at[number(from)..number(to)],
                                 rows: base.wrapping_add(start),
@@ -353,6 +269,7 @@ impl Positions<'_> {
                                 places: &places[..strip.len()],
                                 add: ends && block > 0 && apart == 0,
                                 tiny: part.tiny,
+                                later,
                             };
                             // SAFETY: operands are ready, chains and sums are there for all columns and whole vectors of rows.
                             unsafe { E::spots(strip.len(), vectors, &spots) };
@@ -363,115 +280,6 @@ impl Positions<'_> {
             }
             now = some.end;
         }
-    }
-
-    /// Fills an image of what is seen so for each channel of a part, from that element on. Returns what [`Engine::join`] does as well.
-    ///
-    /// # Safety
-    ///
-    /// As [`Positions::run_with`].
-    unsafe fn fill<E: Engine>(
-        &self,
-        part: &Part,
-        first: isize,
-        seen: &Seen,
-        scratch: &mut Scratch,
-    ) -> (*const E::Num, u16) {
-        let image = Image::of(seen, None).expect("as the whole");
-        let (room_of_one, room) = (self.room_of_channel::<E>(&image), image.room());
-        let to = scratch.right.room::<E::Num>(room_of_one * part.channels.len());
-        let line = scratch.filled.room::<E::Num>(image.line());
-        let (elements, mut least) = (self.elements(), u16::MAX);
-        for (i, channel) in part.channels.clone().enumerate() {
-            let from = first + channel as isize * self.channels.stride;
-            let own = to.wrapping_add(i * room_of_one);
-            // SAFETY: the room of an image; all bits zero are the number zero.
-            unsafe { own.write_bytes(0, room) };
-            let places = Places { image: own, line, beside: Beside::ALONE };
-            // SAFETY: the caller's contract, and the rooms of the image and of a line.
-            unsafe { image.fill::<E>(elements.moved(from), places) };
-            let is_copied = self.channels.copies > 0;
-            for (nth, apart) in self.distances().iter().enumerate() {
-                let copy = if is_copied { own.wrapping_add((nth + 1) * room) } else { own };
-                // SAFETY: the rooms of the image and of a copy.
-                least = least.min(unsafe { E::join(own, copy, room, *apart) });
-            }
-        }
-        (to.cast_const(), least)
-    }
-
-    /// Packs the channels of a part for a stretch. Returns what [`Engine::pack`] does as well.
-    ///
-    /// # Safety
-    ///
-    /// As [`Positions::run_with`].
-    unsafe fn pack_channels<E: Engine>(
-        &self,
-        part: &Part,
-        stretch: &Stretch,
-        scratch: &mut Scratch,
-    ) -> (*const E::Num, u16) {
-        let [_, line] = self.channels.lines();
-        let (steps, first) = (stretch.steps(part.each, line), self.channels.first_of(stretch));
-        let room_of_one = packed_line::<E>(steps.len());
-        let to = scratch.right.room::<E::Num>(room_of_one * part.channels.len());
-        let (elements, operand) = (self.elements(), Operand { source: self.b, columns: true });
-        let (mut least, examples) = (u16::MAX, stretch.examples.len());
-        let runs = self.channels.runs(stretch);
-        let each = |channel: usize, nth: usize| {
-            let from = channel as isize * self.channels.stride + nth as isize * self.channels.next;
-            elements.moved(first + from)
-        };
-        let is_even = part.each.is_multiple_of(E::DEPTH);
-        for some in groups(&part.channels, TOGETHER) {
-            let own =
-                |channel: usize| to.wrapping_add((channel - part.channels.start) * room_of_one);
-            if let Some(([1, count], _, 1)) = runs.filter(|_| is_even) {
-                for (channel, nth) in some.flat_map(|c| (0..examples).map(move |nth| (c, nth))) {
-                    let own = own(channel).wrapping_add(nth * count / E::DEPTH);
-                    // SAFETY: the steps of an example, and room for them.
-                    least = least.min(unsafe { E::pack_line(&each(channel, nth), count, own) });
-                }
-                continue;
-            }
-            #[cfg(target_arch = "x86_64")]
-            if let Some((runs @ [count, length], apart, 2)) =
-                runs.filter(|_| brings_seconds(self.cpu.instructions, elements.dtype))
-            {
-                let line = scratch.filled.room::<E::Num>(brought(1, steps.len()) + E::LANES);
-                for channel in some {
-                    for nth in 0..examples {
-                        let done = nth * count * length * elements.dtype.bytes();
-                        let to = line.cast::<u8>().wrapping_add(done).cast();
-                        let from = each(channel, nth).base.cast();
-                        // SAFETY: the steps of an example, and room for them.
-                        unsafe { every_second(self.cpu.instructions, from, runs, apart, to) };
-                    }
-                    let line = Elements { base: line.cast_const().cast(), ..elements };
-                    // SAFETY: the steps that were brought together, and room for them.
-                    least = least.min(unsafe { E::pack_line(&line, steps.len(), own(channel)) });
-                }
-                continue;
-            }
-            let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
-            let (first, count) = (some.start, steps.len());
-            // SAFETY: the caller's contract.
-            let all = unsafe { operand.lines::<E::Num>(some.clone(), steps.clone(), filled, runs) };
-            for channel in some {
-                let line = Elements { base: all.from(channel - first, 0).base, ..elements };
-                // SAFETY: the steps that were brought together, and room for them.
-                least = least.min(unsafe { E::pack_line(&line, count, own(channel)) });
-            }
-        }
-        (to.cast_const(), least)
-    }
-
-    /// What the right operand is made of.
-    fn elements(&self) -> Elements {
-        let Source::Windows { base, dtype, round, .. } = self.b else {
-            unreachable!("is seen through windows")
-        };
-        Elements { base, dtype, round }
     }
 
     /// The lines of the left operand in the first example from a row on, and from an example to the next in elements, if the steps of an example lie at
@@ -522,6 +330,22 @@ impl Positions<'_> {
         (to.cast_const(), least)
     }
 
+    /// The elements of the left operand that are packed next, if lines are read where they lie: those of a vector of rows from one on, for some steps.
+    fn later<E: Engine>(&self, row: usize, steps: Range<usize>, each: usize) -> Option<Later> {
+        let (lines, next) = self.lines_of::<E>(row, each)?;
+        let lines = lines.moved((steps.start / each) as isize * next).from(0, steps.start % each);
+        let bytes = lines.dtype.bytes();
+        let apart = usize::try_from(lines.across).ok()? * bytes;
+        let length = steps.len() * bytes;
+        (lines.along == 1 && length > 0).then_some(Later {
+            first: lines.base,
+            apart,
+            length,
+            at: 0,
+            each: AT_ONCE,
+        })
+    }
+
     /// Hands the sums on, row by row of the result; columns of them are so far apart.
     ///
     /// # Safety
@@ -554,9 +378,9 @@ impl Positions<'_> {
 /// What is summed together.
 pub(super) struct Part {
     rows: Range<usize>,
-    channels: Range<usize>,
+    pub(super) channels: Range<usize>,
     /// Steps of an example, and all.
-    each: usize,
+    pub(super) each: usize,
     k: usize,
     /// Sums of the block so far may be subnormal.
     tiny: bool,
@@ -568,27 +392,6 @@ impl Part {
         let (rows, channels) = part;
         Part { rows, channels, each: k / work.channels.examples, k, tiny: false }
     }
-}
-
-/// A right operand that is ready for some channels and steps: where it begins, and what [`Engine::pack`] returns.
-pub(super) struct Ready<T> {
-    base: *const T,
-    least: u16,
-    stretch: Stretch,
-    channels: Range<usize>,
-}
-
-impl<T> Ready<T> {
-    /// The examples, lines and channels: what is listed is the same for as many.
-    fn counts(&self) -> [usize; 3] {
-        let Stretch { examples, lines } = &self.stretch;
-        [examples.len(), lines.len(), self.channels.len()]
-    }
-}
-
-/// Numbers of a channel that is packed, for so many steps: channels share few cache sets.
-fn packed_line<E: Engine>(steps: usize) -> usize {
-    steps.div_ceil(E::DEPTH).next_multiple_of(E::LANES) + E::LANES
 }
 
 /// The numbers of rows of so many columns that are handed on together.

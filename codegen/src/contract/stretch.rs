@@ -13,7 +13,7 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 /// Rows that are summed together, at most.
 pub(super) const MOST_ROWS: usize = 128;
 /// Examples whose images lie one behind the other have so many positions together, if there are as many.
-const POSITIONS: usize = 1024;
+pub(super) const POSITIONS: usize = 1024;
 /// Sums and chains of so many bytes are not cut further.
 pub(super) const FEW_SUMS: usize = 128 << 10;
 
@@ -68,9 +68,10 @@ impl Cut {
         let steps = E::DEPTH * (caches.l1 / 2 / (E::WIDTH * size)).next_multiple_of(64);
         let blocks = E::DEPTH * (caches.l2 / 4 / (E::WIDTH * size)) / CONTRACT_BLOCK;
         let packed = blocks.max(1) * CONTRACT_BLOCK;
-        // Without windows a panel is used so little that it is multiplied while it is in the first-level cache.
+        // A panel that is used once, or without windows little, is multiplied while it is in the first-level cache.
         let near = 1 << (caches.l1 / 3 / (E::WIDTH * size)).clamp(32, CONTRACT_BLOCK).ilog2();
-        let is_short = work.channels.is_whole && E::DEPTH == 1;
+        let strip = if rows <= E::LANES { E::SPOTS_ALONE.max(3 * E::THREES) } else { E::SPOTS };
+        let is_short = (work.channels.is_whole || channels * taps <= strip) && E::DEPTH == 1;
         let [steps, packed] = if is_short { [near; 2] } else { [steps, packed] };
         Cut { rows, channels, examples, apart, steps, packed, ld }
     }

@@ -529,7 +529,7 @@ unsafe fn copy_side_by_side<T: Copy>(from: *const T, count: usize, to: *mut T) {
 ///
 /// Those must be readable from `from` on, `stride` apart, and `to` writable for `count`.
 #[inline]
-unsafe fn copy<T: Copy + Default>(
+pub(super) unsafe fn copy<T: Copy + Default>(
     from: *const T,
     stride: isize,
     there: Range<usize>,

@@ -315,6 +315,18 @@ impl Image {
         whole(self.along[2].count) || self.is_dense() && whole(self.span())
     }
 
+    /// The axes down and across, if steps are positions along them, or are of several planes.
+    pub(super) fn plane_axes(&self) -> Option<[&Along; 2]> {
+        let [outer, down, across] = &self.along;
+        let is_flat = outer.count == 1 && outer.taps == 1;
+        let in_order = match &self.steps[..] {
+            [Step::Planes(..), steps @ ..] | steps => {
+                matches!(steps, [Step::Taps(1), Step::Taps(2)])
+            }
+        };
+        (is_flat && in_order).then_some([down, across])
+    }
+
     /// The axes down and across, if windows are those of a depthwise convolution whose elements lie side by side.
     pub(super) fn depthwise(&self) -> Option<[&Along; 2]> {
         self.of_plane().filter(|[_, across]| across.stride == 1)

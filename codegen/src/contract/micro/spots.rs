@@ -2,19 +2,28 @@
 //! read where the image has it.
 //!
 //! Beside the sums, registers hold the vectors of rows and a number of a column, or those of all columns where a compiler loads them before it multiplies any
-//! ([`Engine::SPOTS`](super::Engine::SPOTS)).
+//! ([`Engine::SPOTS`](super::Engine::SPOTS)). Three columns side by side need one address, and what they see in two steps that are two numbers apart, as windows of every second
+//! place do, is five numbers.
 
 use super::super::pack::strips;
+use super::super::prefetch::Later;
 use super::{Engine, Vector};
 use std::ops::Range;
 
 /// The most columns of all engines.
 pub(in crate::contract) const MOST: usize = 27;
 
+/// Columns of a run that lie side by side.
+const BESIDE: usize = 3;
+/// Steps so many numbers apart are summed two at a time: windows of every second place.
+const APART: usize = 2;
+/// After so many steps of such columns lines are asked for, as many.
+pub(in crate::contract) const AT_ONCE: usize = 8;
+
 /// Products of a few columns with vectors of rows over some steps.
 pub(in crate::contract) struct Spots<'a, T> {
-    /// Where the image begins.
-    pub(in crate::contract) image: *const T,
+    /// The address where the image begins, exposed: steps may lead to other memory than that.
+    pub(in crate::contract) image: usize,
     /// Where each column is from there.
     pub(in crate::contract) columns: &'a [isize],
     /// Where each step is from there.
@@ -32,6 +41,8 @@ pub(in crate::contract) struct Spots<'a, T> {
     pub(in crate::contract) add: bool,
     /// Sums may be subnormal.
     pub(in crate::contract) tiny: bool,
+    /// What is asked for meanwhile, where columns are summed by runs.
+    pub(in crate::contract) later: Option<Later>,
 }
 
 /// Strips of columns that are summed together, by one vector of rows or two: of whole threes where three lie side by side, if the engine has a way to.
@@ -75,24 +86,43 @@ pub(super) unsafe fn product<T: Vector, const R: usize, const W: usize, const V:
             }
         }
     }
-    let runs: [*const T::Num; R] =
-        std::array::from_fn(|i| s.image.wrapping_offset(s.columns[i * W]));
-    let mut rows = s.rows;
-    for at in s.at {
-        // SAFETY: this step's rows, for which the caller vouches.
-        let right: [T; V] =
-            std::array::from_fn(|v| unsafe { T::load(rows.wrapping_add(v * T::LANES)) });
-        for (first, run) in runs.iter().zip(&mut acc) {
-            let first = first.wrapping_offset(*at);
-            for (w, sums) in run.iter_mut().enumerate() {
-                // SAFETY: what the column sees in this step.
-                let left = T::splat(unsafe { first.wrapping_add(w).read() });
-                for (sum, right) in sums.iter_mut().zip(right) {
-                    *sum = left.fma(right, *sum);
+    let size = size_of::<T::Num>() as isize;
+    let runs: [usize; R] =
+        std::array::from_fn(|i| s.image.wrapping_add_signed(s.columns[i * W] * size));
+    if W == BESIDE {
+        // One vector of rows: steps lie side by side.
+        let step = V * T::LANES;
+        let (mut rows, mut later) = (s.rows, s.later);
+        for some in s.at.chunks(AT_ONCE) {
+            if let Some(later) = &mut later {
+                later.ask();
+            }
+            let (pairs, last) = some.as_chunks();
+            for [at, next] in pairs {
+                if next - at == APART as isize {
+                    // SAFETY: the caller's contract, for two steps.
+                    unsafe { add_two(&runs, *at, rows, &mut acc) };
+                } else {
+                    // SAFETY: the caller's contract, for a step.
+                    unsafe { add_step(&runs, *at, rows, &mut acc) };
+                    // SAFETY: as above.
+                    unsafe { add_step(&runs, *next, rows.wrapping_add(step), &mut acc) };
                 }
+                rows = rows.wrapping_add(2 * step);
+            }
+            for at in last {
+                // SAFETY: the caller's contract, for a step.
+                unsafe { add_step(&runs, *at, rows, &mut acc) };
+                rows = rows.wrapping_add(step);
             }
         }
-        rows = rows.wrapping_add(s.step);
+    } else {
+        let mut rows = s.rows;
+        for at in s.at {
+            // SAFETY: the caller's contract, for a step.
+            unsafe { add_step(&runs, *at, rows, &mut acc) };
+            rows = rows.wrapping_add(s.step);
+        }
     }
     for (i, run) in acc.iter().enumerate() {
         let out = s.out.wrapping_offset(s.places[i * W]);
@@ -106,6 +136,75 @@ pub(super) unsafe fn product<T: Vector, const R: usize, const W: usize, const V:
                 }
                 // SAFETY: as above.
                 unsafe { total.store(out) };
+            }
+        }
+    }
+}
+
+/// The numbers that a run sees in a step.
+#[inline(always)]
+fn seen<N>(run: usize, at: isize) -> *const N {
+    std::ptr::with_exposed_provenance(run.wrapping_add_signed(at * size_of::<N>() as isize))
+}
+
+/// Adds the products of a step.
+///
+/// # Safety
+///
+/// As [`product`].
+#[inline(always)]
+unsafe fn add_step<T: Vector, const R: usize, const W: usize, const V: usize>(
+    runs: &[usize; R],
+    at: isize,
+    rows: *const T::Num,
+    acc: &mut [[[T; V]; W]; R],
+) {
+    // SAFETY: this step's rows, for which the caller vouches.
+    let right: [T; V] =
+        std::array::from_fn(|v| unsafe { T::load(rows.wrapping_add(v * T::LANES)) });
+    for (run, sums) in runs.iter().zip(acc) {
+        let first = seen::<T::Num>(*run, at);
+        for (w, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: what the column sees in this step.
+            let left = T::splat(unsafe { first.wrapping_add(w).read() });
+            for (sum, right) in sums.iter_mut().zip(right) {
+                *sum = left.fma(right, *sum);
+            }
+        }
+    }
+}
+
+/// Adds the products of two steps, [`APART`] numbers apart, whose rows lie side by side. Numbers that both see are read once: so there are no more loads than products.
+///
+/// # Safety
+///
+/// As [`product`].
+#[inline(always)]
+unsafe fn add_two<T: Vector, const R: usize, const W: usize, const V: usize>(
+    runs: &[usize; R],
+    at: isize,
+    rows: *const T::Num,
+    acc: &mut [[[T; V]; W]; R],
+) {
+    let further = rows.wrapping_add(V * T::LANES);
+    let [rows, further] = [rows, further].map(|rows| -> [T; V] {
+        // SAFETY: these steps' rows, for which the caller vouches.
+        std::array::from_fn(|v| unsafe { T::load(rows.wrapping_add(v * T::LANES)) })
+    });
+    for (run, sums) in runs.iter().zip(acc) {
+        let first = seen::<T::Num>(*run, at);
+        let left: [T; BESIDE + APART] = std::array::from_fn(|w| {
+            // SAFETY: what the columns see in these steps.
+            T::splat(unsafe { first.wrapping_add(w).read() })
+        });
+        for (w, sums) in sums.iter_mut().enumerate() {
+            for (sum, right) in sums.iter_mut().zip(rows) {
+                *sum = left[w].fma(right, *sum);
+            }
+        }
+        for (w, sums) in sums.iter_mut().enumerate() {
+            for (sum, right) in sums.iter_mut().zip(further) {
+                *sum = left[w + APART].fma(right, *sum);
             }
         }
     }

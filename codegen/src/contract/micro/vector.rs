@@ -2,7 +2,7 @@
 
 /// An accumulator type.
 pub(in crate::contract) trait Number:
-    Copy + std::ops::Add<Output = Self> + 'static
+    Copy + Default + std::ops::Add<Output = Self> + 'static
 {
     const ZERO: Self;
 }

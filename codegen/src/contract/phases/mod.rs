@@ -398,7 +398,7 @@ impl Phases<'_> {
             for some in strips(seen.len(), E::SPOTS) {
                 let some_of = some.start..some.start + some.count;
                 let spots = Spots {
-                    image,
+                    image: image.expose_provenance(),
                     columns: &seen[some_of.clone()],
                     at: &steps[from..to],
                     rows: weights.wrapping_add((from - start) * count),
@@ -408,6 +408,7 @@ impl Phases<'_> {
                     places: &places[some_of],
                     add: ends && from >= most,
                     tiny: part.tiny,
+                    later: None,
                 };
                 part.later.iter_mut().for_each(Later::ask);
                 // SAFETY: the caller's contract.

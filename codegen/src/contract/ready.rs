@@ -1,0 +1,301 @@
+//! The right operand of a contraction over positions, made ready for some channels and steps: read where it lies, packed, or copied to images.
+
+use super::channels::Channels;
+use super::edges::Edges;
+use super::groups;
+use super::image::{Beside, Image, Places};
+use super::micro::Engine;
+use super::operand::{Operand, Scratch, Source};
+use super::pack::Elements;
+#[cfg(target_arch = "x86_64")]
+use super::pack::seconds::{brings_seconds, every_second};
+use super::positions::{Part, Positions};
+use super::stretch::Stretch;
+use super::windows::{Axis, MOST_BOUNDS, Seen, brought};
+use std::ops::Range;
+
+/// So many channels are brought together at a time.
+pub(super) const TOGETHER: usize = 16;
+
+/// Where the numbers of the right operand are multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Where they lie.
+    InPlace,
+    /// Where they lie, but for those of windows that are not all there ([`Edges`]).
+    AtEdges,
+    /// Where channels are packed: those of a single column, in pairs or widened.
+    Packed,
+    /// In images.
+    Images,
+}
+
+impl Positions<'_> {
+    /// Where the numbers of the right operand are multiplied.
+    pub(super) fn way(&self) -> Way {
+        let Elements { dtype, round, .. } = self.elements();
+        let Channels { has_edges, is_whole, .. } = *self.channels;
+        if self.channels.are_read_in_place(dtype, round, self.acc) {
+            Way::InPlace
+        } else if is_whole {
+            Way::Packed
+        } else if has_edges && dtype == self.acc && round.is_none() {
+            Way::AtEdges
+        } else {
+            Way::Images
+        }
+    }
+
+    /// The distances of pairs.
+    pub(super) fn distances(&self) -> &[isize] {
+        self.channels.distances.as_deref().unwrap_or_default()
+    }
+
+    /// The numbers of a channel's image and of the copies of it whose numbers are pairs.
+    pub(super) fn room_of_channel<E: Engine>(&self, image: &Image) -> usize {
+        let copies = if E::DEPTH > 1 { self.channels.copies } else { 0 };
+        image.room().saturating_mul(1 + copies)
+    }
+
+    /// Lists where the numbers of the steps of a stretch, so many, are in an image or the operand, and behind them where the columns of so many channels are.
+    pub(super) fn list<E: Engine>(
+        &self,
+        stretch: &Stretch,
+        channels: usize,
+        steps: usize,
+        scratch: &mut Scratch,
+    ) {
+        let seen = self.channels.seen_by(stretch);
+        let way = self.way();
+        if matches!(way, Way::InPlace | Way::AtEdges) {
+            let columns =
+                Axis { extent: channels, stride: self.channels.stride, bounded: [0; MOST_BOUNDS] };
+            scratch.steps.clear();
+            extend_by_offsets(seen.rows.iter(), &mut scratch.steps);
+            extend_by_offsets([&columns].into_iter().chain(&seen.columns), &mut scratch.steps);
+            return;
+        }
+        if way == Way::Packed {
+            let line = packed_line::<E>(steps);
+            scratch.steps.clear();
+            scratch.steps.extend(0..steps.div_ceil(E::DEPTH) as isize);
+            scratch.steps.extend((0..channels).map(|channel| (channel * line) as isize));
+            return;
+        }
+        let image = Image::of(&seen, None).expect("as the whole");
+        image.offsets(steps, &mut scratch.steps);
+        if E::DEPTH > 1 {
+            let room = if self.channels.copies > 0 { image.room() } else { 0 };
+            Image::pair_up(&mut scratch.steps, self.distances(), room);
+        }
+        let room_of_one = self.room_of_channel::<E>(&image);
+        for channel in 0..channels {
+            let (near, firsts, [lines, across]) = image.lines_of_columns();
+            for first in firsts {
+                let of_line = |l| (0..across).map(move |c| first + l * near + c);
+                let all = (0..lines).flat_map(of_line);
+                scratch.steps.extend(all.map(|at| (channel * room_of_one + at) as isize));
+            }
+        }
+    }
+
+    /// Makes the right operand ready for the channels of a part and a stretch.
+    ///
+    /// # Safety
+    ///
+    /// As [`Positions::run_with`].
+    pub(super) unsafe fn right<E: Engine>(
+        &self,
+        part: &Part,
+        stretch: Stretch,
+        scratch: &mut Scratch,
+    ) -> Ready<E::Num> {
+        let first = self.channels.first_of(&stretch);
+        let of_part = first + part.channels.start as isize * self.channels.stride;
+        let (base, least) = match self.way() {
+            Way::InPlace => (self.elements().moved(of_part).base.cast(), u16::MAX),
+            Way::AtEdges => {
+                // SAFETY: the caller's contract.
+                unsafe { self.copy_edges::<E>(part, of_part, &stretch, scratch) }
+            }
+            // SAFETY: the caller's contract.
+            Way::Packed => unsafe { self.pack_channels::<E>(part, &stretch, scratch) },
+            // SAFETY: the caller's contract.
+            Way::Images => unsafe {
+                self.fill::<E>(part, first, &self.channels.seen_by(&stretch), scratch)
+            },
+        };
+        Ready { base, least, stretch, channels: part.channels.clone() }
+    }
+
+    /// Copies what windows at edges see in each channel of a part, and says in the list of steps where they are from that element on, which is where the first window
+    /// begins. Returns where this is, and what [`Engine::join`] does for numbers that are no pairs.
+    ///
+    /// # Safety
+    ///
+    /// As [`Positions::run_with`].
+    unsafe fn copy_edges<E: Engine>(
+        &self,
+        part: &Part,
+        first: isize,
+        stretch: &Stretch,
+        scratch: &mut Scratch,
+    ) -> (*const E::Num, u16) {
+        let image = Image::of(&self.channels.seen_by(stretch), None).expect("as the whole");
+        let edges = Edges::of(&image).expect("as the whole");
+        let to = scratch.right.room::<E::Num>(self.room_of_edges(&edges, part.channels.len()));
+        let elements = self.elements().moved(first);
+        let base = elements.base.cast::<E::Num>();
+        for channel in 0..part.channels.len() {
+            let next = channel as isize * self.channels.stride;
+            let from = elements.moved(next + image.origin).base.cast();
+            // SAFETY: the caller's contract, and the room of a channel.
+            unsafe { edges.copy::<E::Num>(from, to.wrapping_offset(next)) };
+        }
+        let apart = to.expose_provenance().wrapping_sub(base.expose_provenance()) as isize;
+        edges.place(apart / size_of::<E::Num>() as isize, &mut scratch.steps);
+        (base, u16::MAX)
+    }
+
+    /// The numbers between the first and the last that windows at edges see in so many channels.
+    pub(super) fn room_of_edges(&self, edges: &Edges, channels: usize) -> usize {
+        let before = channels.saturating_sub(1).saturating_mul(self.channels.stride.unsigned_abs());
+        before.saturating_add(edges.room())
+    }
+
+    /// Fills an image of what is seen so for each channel of a part, from that element on. Returns what [`Engine::join`] does as well.
+    ///
+    /// # Safety
+    ///
+    /// As [`Positions::run_with`].
+    unsafe fn fill<E: Engine>(
+        &self,
+        part: &Part,
+        first: isize,
+        seen: &Seen,
+        scratch: &mut Scratch,
+    ) -> (*const E::Num, u16) {
+        let image = Image::of(seen, None).expect("as the whole");
+        let (room_of_one, room) = (self.room_of_channel::<E>(&image), image.room());
+        let to = scratch.right.room::<E::Num>(room_of_one * part.channels.len());
+        let line = scratch.filled.room::<E::Num>(image.line());
+        let (elements, mut least) = (self.elements(), u16::MAX);
+        for (i, channel) in part.channels.clone().enumerate() {
+            let from = first + channel as isize * self.channels.stride;
+            let own = to.wrapping_add(i * room_of_one);
+            // SAFETY: the room of an image; all bits zero are the number zero.
+            unsafe { own.write_bytes(0, room) };
+            let places = Places { image: own, line, beside: Beside::ALONE };
+            // SAFETY: the caller's contract, and the rooms of the image and of a line.
+            unsafe { image.fill::<E>(elements.moved(from), places) };
+            let is_copied = self.channels.copies > 0;
+            for (nth, apart) in self.distances().iter().enumerate() {
+                let copy = if is_copied { own.wrapping_add((nth + 1) * room) } else { own };
+                // SAFETY: the rooms of the image and of a copy.
+                least = least.min(unsafe { E::join(own, copy, room, *apart) });
+            }
+        }
+        (to.cast_const(), least)
+    }
+
+    /// Packs the channels of a part for a stretch. Returns what [`Engine::pack`] does as well.
+    ///
+    /// # Safety
+    ///
+    /// As [`Positions::run_with`].
+    unsafe fn pack_channels<E: Engine>(
+        &self,
+        part: &Part,
+        stretch: &Stretch,
+        scratch: &mut Scratch,
+    ) -> (*const E::Num, u16) {
+        let [_, line] = self.channels.lines();
+        let (steps, first) = (stretch.steps(part.each, line), self.channels.first_of(stretch));
+        let room_of_one = packed_line::<E>(steps.len());
+        let to = scratch.right.room::<E::Num>(room_of_one * part.channels.len());
+        let (elements, operand) = (self.elements(), Operand { source: self.b, columns: true });
+        let (mut least, examples) = (u16::MAX, stretch.examples.len());
+        let runs = self.channels.runs(stretch);
+        let each = |channel: usize, nth: usize| {
+            let from = channel as isize * self.channels.stride + nth as isize * self.channels.next;
+            elements.moved(first + from)
+        };
+        let is_even = part.each.is_multiple_of(E::DEPTH);
+        for some in groups(&part.channels, TOGETHER) {
+            let own =
+                |channel: usize| to.wrapping_add((channel - part.channels.start) * room_of_one);
+            if let Some(([1, count], _, 1)) = runs.filter(|_| is_even) {
+                for (channel, nth) in some.flat_map(|c| (0..examples).map(move |nth| (c, nth))) {
+                    let own = own(channel).wrapping_add(nth * count / E::DEPTH);
+                    // SAFETY: the steps of an example, and room for them.
+                    least = least.min(unsafe { E::pack_line(&each(channel, nth), count, own) });
+                }
+                continue;
+            }
+            #[cfg(target_arch = "x86_64")]
+            if let Some((runs @ [count, length], apart, 2)) =
+                runs.filter(|_| brings_seconds(self.cpu.instructions, elements.dtype))
+            {
+                let line = scratch.filled.room::<E::Num>(brought(1, steps.len()) + E::LANES);
+                for channel in some {
+                    for nth in 0..examples {
+                        let done = nth * count * length * elements.dtype.bytes();
+                        let to = line.cast::<u8>().wrapping_add(done).cast();
+                        let from = each(channel, nth).base.cast();
+                        // SAFETY: the steps of an example, and room for them.
+                        unsafe { every_second(self.cpu.instructions, from, runs, apart, to) };
+                    }
+                    let line = Elements { base: line.cast_const().cast(), ..elements };
+                    // SAFETY: the steps that were brought together, and room for them.
+                    least = least.min(unsafe { E::pack_line(&line, steps.len(), own(channel)) });
+                }
+                continue;
+            }
+            let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
+            let (first, count) = (some.start, steps.len());
+            // SAFETY: the caller's contract.
+            let all = unsafe { operand.lines::<E::Num>(some.clone(), steps.clone(), filled, runs) };
+            for channel in some {
+                let line = Elements { base: all.from(channel - first, 0).base, ..elements };
+                // SAFETY: the steps that were brought together, and room for them.
+                least = least.min(unsafe { E::pack_line(&line, count, own(channel)) });
+            }
+        }
+        (to.cast_const(), least)
+    }
+
+    /// What the right operand is made of.
+    pub(super) fn elements(&self) -> Elements {
+        let Source::Windows { base, dtype, round, .. } = self.b else {
+            unreachable!("is seen through windows")
+        };
+        Elements { base, dtype, round }
+    }
+}
+
+/// A right operand that is ready for some channels and steps: where it begins, and what [`Engine::pack`] returns.
+pub(super) struct Ready<T> {
+    pub(super) base: *const T,
+    pub(super) least: u16,
+    pub(super) stretch: Stretch,
+    pub(super) channels: Range<usize>,
+}
+
+/// Numbers of a channel that is packed, for so many steps: channels share few cache sets.
+pub(super) fn packed_line<E: Engine>(steps: usize) -> usize {
+    steps.div_ceil(E::DEPTH).next_multiple_of(E::LANES) + E::LANES
+}
+
+/// Appends the offset of each position along some axes, the last one innermost.
+fn extend_by_offsets<'a>(axes: impl DoubleEndedIterator<Item = &'a Axis>, list: &mut Vec<isize>) {
+    let first = list.len();
+    list.push(0);
+    for axis in axes.rev() {
+        let within = list.len() - first;
+        for at in 1..axis.extent {
+            list.extend_from_within(first..first + within);
+            let more = at as isize * axis.stride;
+            list[first + at * within..].iter_mut().for_each(|place| *place += more);
+        }
+    }
+}
