@@ -1,5 +1,5 @@
 //! Elements that lie apart, brought next to each other: rows that step through memory, several at a time where they are neighbours
-//! there, so that every cache line is read once.
+//! there, so that every cache line is read once. Few rows whose positions are two elements apart, as those of windows of two by two are, are told apart two at a time.
 
 use super::{BringFn, ElementSize};
 use std::ops::Range;
@@ -63,6 +63,32 @@ unsafe fn bring<T: Copy>(all: Block, n: usize, rows: usize, block: impl Fn(Block
     }
 }
 
+/// Brings `n` positions of some rows that are two elements apart. A block is eight positions of a row, and of the next one where it goes elsewhere.
+///
+/// # Safety
+///
+/// As [`BringFn`]; `block` may be called for what is inside these positions and rows, and the elements between.
+#[inline(always)]
+unsafe fn tell_apart<T: Copy>(all: Block, n: usize, rows: usize, block: impl Fn(Block, bool)) {
+    for r in (0..rows).step_by(2) {
+        let both = r + 1 < rows;
+        // What lies behind the last element of a row alone may be nobody's.
+        let whole = if both { n } else { n - 1 } / 8 * 8;
+        let own = |p: usize| Block {
+            src: all.src.wrapping_add((2 * p + r) * size_of::<T>()),
+            dst: all.dst.wrapping_add((r * all.ld + p) * size_of::<T>()),
+            ..all
+        };
+        (0..whole).step_by(8).for_each(|p| block(own(p), both));
+        if both && n > 8 {
+            block(own(n - 8), true);
+            continue;
+        }
+        // SAFETY: positions and rows that the caller vouches for.
+        unsafe { elements::<T>(all, whole..n, r..rows.min(r + 2)) };
+    }
+}
+
 /// Brings elements one by one.
 ///
 /// # Safety
@@ -86,7 +112,7 @@ unsafe fn elements<T: Copy>(block: Block, positions: Range<usize>, rows: Range<u
 pub(crate) mod avx2 {
     //! Blocks of elements of 2 and 4 bytes, transposed in registers.
 
-    use super::{Block, BringFn, ElementSize, bring};
+    use super::{Block, BringFn, ElementSize, bring, tell_apart};
     use core::arch::x86_64 as x86;
 
     /// The routine for elements of that size with AVX2.
@@ -110,6 +136,12 @@ pub(crate) mod avx2 {
         let all = Block { src, dst, step, ld };
         // SAFETY: the caller's contract is that of `bring`, whose blocks have so many elements.
         let block = |block| unsafe { words(block) };
+        if step == 2 * size_of::<u16>() as isize && (1..8).contains(&rows) && n > 0 {
+            // SAFETY: as above, with the elements between.
+            let apart = |block, both| unsafe { words_apart(block, both) };
+            // SAFETY: as above.
+            return unsafe { tell_apart::<u16>(all, n, rows, apart) };
+        }
         // SAFETY: as above.
         unsafe { bring::<u16>(all, n, rows, block) }
     }
@@ -126,6 +158,12 @@ pub(crate) mod avx2 {
         let all = Block { src, dst, step, ld };
         // SAFETY: the caller's contract is that of `bring`, whose blocks have so many elements.
         let block = |block| unsafe { numbers(block) };
+        if step == 2 * size_of::<u32>() as isize && (1..8).contains(&rows) && n > 0 {
+            // SAFETY: as above, with the elements between.
+            let apart = |block, both| unsafe { numbers_apart(block, both) };
+            // SAFETY: as above.
+            return unsafe { tell_apart::<u32>(all, n, rows, apart) };
+        }
         // SAFETY: as above.
         unsafe { bring::<u32>(all, n, rows, block) }
     }
@@ -181,6 +219,52 @@ pub(crate) mod avx2 {
             let to = block.dst.wrapping_add(4 * r * block.ld);
             // SAFETY: eight elements of the block.
             unsafe { x86::_mm256_storeu_ps(to.cast(), row) };
+        }
+    }
+
+    /// Eight positions of a row of 2 bytes each, two apart, and of the next row.
+    ///
+    /// # Safety
+    ///
+    /// As [`tell_apart`](super::tell_apart).
+    #[target_feature(enable = "avx2")]
+    unsafe fn words_apart(block: Block, both: bool) {
+        let [a, b] = [0, 16].map(|at| {
+            // SAFETY: eight elements of the block.
+            unsafe { x86::_mm_loadu_si128(block.src.wrapping_add(at).cast()) }
+        });
+        let low = x86::_mm_set1_epi32(0xffff);
+        let row = x86::_mm_packus_epi32(x86::_mm_and_si128(a, low), x86::_mm_and_si128(b, low));
+        // SAFETY: eight elements of the row.
+        unsafe { x86::_mm_storeu_si128(block.dst.cast(), row) };
+        if both {
+            let [a, b] = [a, b].map(|x| x86::_mm_srli_epi32::<16>(x));
+            let to = block.dst.wrapping_add(2 * block.ld);
+            // SAFETY: eight elements of the next row.
+            unsafe { x86::_mm_storeu_si128(to.cast(), x86::_mm_packus_epi32(a, b)) };
+        }
+    }
+
+    /// The same of 4 bytes each.
+    ///
+    /// # Safety
+    ///
+    /// As [`tell_apart`](super::tell_apart).
+    #[target_feature(enable = "avx2")]
+    unsafe fn numbers_apart(block: Block, both: bool) {
+        let [a, b] = [0, 32].map(|at| {
+            // SAFETY: eight elements of the block.
+            unsafe { x86::_mm256_loadu_ps(block.src.wrapping_add(at).cast()) }
+        });
+        // The halves of both vectors alternate.
+        let in_order = |x| x86::_mm256_permute4x64_pd::<0xd8>(x86::_mm256_castps_pd(x));
+        let row = in_order(x86::_mm256_shuffle_ps::<0x88>(a, b));
+        // SAFETY: eight elements of the row.
+        unsafe { x86::_mm256_storeu_pd(block.dst.cast(), row) };
+        if both {
+            let row = in_order(x86::_mm256_shuffle_ps::<0xdd>(a, b));
+            // SAFETY: eight elements of the next row.
+            unsafe { x86::_mm256_storeu_pd(block.dst.wrapping_add(4 * block.ld).cast(), row) };
         }
     }
 

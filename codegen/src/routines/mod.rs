@@ -53,7 +53,8 @@ pub(crate) type RandomFn =
     unsafe extern "C" fn(dst: *mut u8, n: usize, key: i64, step: i64, stream: u32, start: u64);
 
 /// Brings rows together whose elements lie apart, of a size that the routine knows: element `p` of row `r` is at `src + p * step` and
-/// `r` elements further, and goes to element `r * ld + p` of `dst`, for `n` positions and some rows. Nothing needs to be aligned.
+/// `r` elements further, and goes to element `r * ld + p` of `dst`, for `n` positions and some rows. What lies between
+/// elements of a row must be readable as well. Nothing needs to be aligned.
 pub(crate) type BringFn = unsafe extern "C" fn(
     src: *const u8,
     dst: *mut u8,
