@@ -173,31 +173,52 @@ fn channels_on_their_own_along_one_axis_and_three() {
         (4, 3, &[[5, 1, 2, 0, 1], [8, 3, 1, 2, 2], [7, 3, 2, 1, 1]]),
     ];
     for (channels, each, axes) in cases {
-        let of = |i: usize| axes.iter().map(|axis| axis[i]).collect::<Vec<_>>();
-        let whole = |i: usize| of(i).into_iter().map(|n| n as i64).collect::<Vec<_>>();
-        let shape = |first: [usize; 2], i| first.into_iter().chain(of(i)).collect::<Vec<usize>>();
-        let (of_x, of_w) = (shape([2, channels], 0), shape([channels * each, 1], 1));
         for dtype in [DType::F32, DType::BF16] {
-            let program = |t: &Trace| {
-                let x = t.input_of("x", TensorType::new(dtype, &of_x[..]));
-                let w = t.param_of("w", TensorType::new(dtype, &of_w[..]));
-                let (stride, padding, dilation) = (whole(2), whole(3), whole(4));
-                let groups = Some(channels as i64);
-                let y = match axes.len() {
-                    1 => x.conv1d(w, None, stride, padding, dilation, groups, false),
-                    _ => x.conv3d(w, None, stride, padding, dilation, groups, false),
-                };
-                let loss = y.mul(y).sum(().dtype(DType::F32));
-                for (name, value) in ["dx", "dw"].into_iter().zip(t.grad(loss, &[x, w])) {
-                    t.output(name, value);
-                }
-                t.output("y", y);
-            };
-            let store = || weight(&of_w, dtype);
-            let what = format!("{channels} channels of {axes:?} in {dtype}");
-            agrees(&what, &program, &store, &numbers(&of_x[..], 3, dtype));
+            along_axes([channels, channels * each, channels], axes, dtype);
         }
     }
+}
+
+/// A single window along the first axis sees a plane, or zeros alone.
+#[test]
+fn windows_of_one_place_along_an_axis() {
+    for around in [[1, 1, 1, 0, 1], [1, 1, 3, 1, 1]] {
+        for channels in [[3, 8, 1], [4, 4, 4], [5, 40, 1]] {
+            for sizes in [[50, 47], [14, 15], [7, 7]] {
+                let [height, width] = sizes.map(|size| [size, 3, 1, 1, 1]);
+                for dtype in [DType::F32, DType::BF16, DType::F64] {
+                    along_axes(channels, &[around, height, width], dtype);
+                }
+            }
+        }
+    }
+}
+
+/// A convolution of so many channels to so many in so many groups and its gradients.
+fn along_axes([from, to, groups]: [usize; 3], axes: Axes<'_>, dtype: DType) {
+    let of = |i: usize| axes.iter().map(|axis| axis[i]).collect::<Vec<_>>();
+    let whole = |i: usize| of(i).into_iter().map(|n| n as i64).collect::<Vec<_>>();
+    let shape = |first: [usize; 2], i| first.into_iter().chain(of(i)).collect::<Vec<usize>>();
+    let (of_x, of_w) = (shape([2, from], 0), shape([to, from / groups], 1));
+    let program = |t: &Trace| {
+        let x = t.input_of("x", TensorType::new(dtype, &of_x[..]));
+        let w = t.param_of("w", TensorType::new(dtype, &of_w[..]));
+        let (stride, padding, dilation) = (whole(2), whole(3), whole(4));
+        let groups = Some(groups as i64);
+        let y = match axes.len() {
+            1 => x.conv1d(w, None, stride, padding, dilation, groups, false),
+            _ => x.conv3d(w, None, stride, padding, dilation, groups, false),
+        };
+        let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
+        let loss = y.mul(y).add(y).sum(().dtype(wide));
+        for (name, value) in ["dx", "dw"].into_iter().zip(t.grad(loss, &[x, w])) {
+            t.output(name, value);
+        }
+        t.output("y", y);
+    };
+    let store = || weight(&of_w, dtype);
+    let what = format!("{from} channels to {to} in {groups} groups of {axes:?} in {dtype}");
+    agrees(&what, &program, &store, &numbers(&of_x[..], 3, dtype));
 }
 
 /// Positions in windows are columns beside the windows themselves: both move along the same axis.

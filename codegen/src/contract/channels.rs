@@ -93,6 +93,11 @@ impl Channels {
         self.is_whole && dtype == acc && round.is_none()
     }
 
+    /// True if elements of this dtype are read so but for those that windows at edges see.
+    pub(crate) fn are_read_at_edges(&self, dtype: DType, round: Option<DType>, acc: DType) -> bool {
+        self.has_edges && !self.is_whole && dtype == acc && round.is_none()
+    }
+
     /// True if the steps of an example lie side by side, and a channel has one column.
     pub(crate) fn are_side_by_side(&self) -> bool {
         self.is_whole && matches!(self.seen.rows[self.down()..], [Axis { stride: 1, .. }])

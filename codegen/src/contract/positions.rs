@@ -235,11 +235,12 @@ impl Positions<'_> {
                 let first = part.rows.start + panel.start;
                 let rows = first..first + panel.count;
                 // SAFETY: the caller's contract.
-                let (packed, least) =
-                    unsafe { self.pack::<E>(rows, &some, (part.each, width, cut.packed), scratch) };
+                let (packed, least) = unsafe {
+                    self.pack::<E>(rows.clone(), &some, (part.each, width, cut.packed), scratch)
+                };
                 part.tiny |= may_be_subnormal(least, right.least);
                 let next = some.end..steps.end.min(some.end + cut.packed);
-                let later = self.later::<E>(first, next, part.each);
+                let later = if cut.is_once { self.later::<E>(rows, next, part.each) } else { None };
                 let (at, spots) = scratch.steps.split_at(all.len().div_ceil(E::DEPTH));
                 let all_strips = strips_of::<E>(spots, width == E::LANES);
                 let mut from = now;
@@ -330,9 +331,14 @@ impl Positions<'_> {
         (to.cast_const(), least)
     }
 
-    /// The elements of the left operand that are packed next, if lines are read where they lie: those of a vector of rows from one on, for some steps.
-    fn later<E: Engine>(&self, row: usize, steps: Range<usize>, each: usize) -> Option<Later> {
-        let (lines, next) = self.lines_of::<E>(row, each)?;
+    /// The elements of the left operand for some steps that come later, if they are read where they lie.
+    fn later<E: Engine>(
+        &self,
+        rows: Range<usize>,
+        steps: Range<usize>,
+        each: usize,
+    ) -> Option<Later> {
+        let (lines, next) = self.lines_of::<E>(rows.start, each)?;
         let lines = lines.moved((steps.start / each) as isize * next).from(0, steps.start % each);
         let bytes = lines.dtype.bytes();
         let apart = usize::try_from(lines.across).ok()? * bytes;

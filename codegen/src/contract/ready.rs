@@ -1,6 +1,5 @@
 //! The right operand of a contraction over positions, made ready for some channels and steps: read where it lies, packed, or copied to images.
 
-use super::channels::Channels;
 use super::edges::Edges;
 use super::groups;
 use super::image::{Beside, Image, Places};
@@ -34,13 +33,12 @@ impl Positions<'_> {
     /// Where the numbers of the right operand are multiplied.
     pub(super) fn way(&self) -> Way {
         let Elements { dtype, round, .. } = self.elements();
-        let Channels { has_edges, is_whole, .. } = *self.channels;
         if self.channels.are_read_in_place(dtype, round, self.acc) {
             Way::InPlace
-        } else if is_whole {
-            Way::Packed
-        } else if has_edges && dtype == self.acc && round.is_none() {
+        } else if self.channels.are_read_at_edges(dtype, round, self.acc) {
             Way::AtEdges
+        } else if self.channels.is_whole {
+            Way::Packed
         } else {
             Way::Images
         }
@@ -141,6 +139,7 @@ impl Positions<'_> {
         stretch: &Stretch,
         scratch: &mut Scratch,
     ) -> (*const E::Num, u16) {
+        debug_assert_eq!(stretch.examples.len(), 1, "places of several planes differ");
         let image = Image::of(&self.channels.seen_by(stretch), None).expect("as the whole");
         let edges = Edges::of(&image).expect("as the whole");
         let to = scratch.right.room::<E::Num>(self.room_of_edges(&edges, part.channels.len()));
@@ -160,7 +159,10 @@ impl Positions<'_> {
     /// The numbers between the first and the last that windows at edges see in so many channels.
     pub(super) fn room_of_edges(&self, edges: &Edges, channels: usize) -> usize {
         let before = channels.saturating_sub(1).saturating_mul(self.channels.stride.unsigned_abs());
-        before.saturating_add(edges.room())
+        match edges.room() {
+            0 => 0,
+            last => before.saturating_add(last),
+        }
     }
 
     /// Fills an image of what is seen so for each channel of a part, from that element on. Returns what [`Engine::join`] does as well.

@@ -43,6 +43,8 @@ pub(super) struct Cut {
     /// Steps of a panel that stay in the first-level cache, and those that are packed at once: a part of a block, or whole ones.
     pub(super) steps: usize,
     pub(super) packed: usize,
+    /// A panel is used once: all columns are summed together.
+    pub(super) is_once: bool,
     /// From a column of the sums to the next.
     pub(super) ld: usize,
 }
@@ -71,9 +73,10 @@ impl Cut {
         // A panel that is used once, or without windows little, is multiplied while it is in the first-level cache.
         let near = 1 << (caches.l1 / 3 / (E::WIDTH * size)).clamp(32, CONTRACT_BLOCK).ilog2();
         let strip = if rows <= E::LANES { E::SPOTS_ALONE.max(3 * E::THREES) } else { E::SPOTS };
-        let is_short = (work.channels.is_whole || channels * taps <= strip) && E::DEPTH == 1;
+        let is_once = channels * taps <= strip && E::DEPTH == 1;
+        let is_short = is_once || work.channels.is_whole && E::DEPTH == 1;
         let [steps, packed] = if is_short { [near; 2] } else { [steps, packed] };
-        Cut { rows, channels, examples, apart, steps, packed, ld }
+        Cut { rows, channels, examples, apart, steps, packed, is_once, ld }
     }
 
     /// The stretch that a step is in, if there are more up to an end. Numbers hold so many steps.

@@ -19,7 +19,7 @@ pub(crate) const POSITIONS: i64 = 1024;
 const WHOLE: i64 = 4096;
 
 /// Shorter rows are not worth a call.
-const LEAST: i64 = 16;
+const LEAST: i64 = 8;
 
 /// Has loads of the first plan that step along the row, or leave the operand at its ends, find their elements in the scratch. Rows are cut into calls of [`POSITIONS`] where
 /// positions are independent.

@@ -240,8 +240,9 @@ pub(crate) mod avx2 {
         if both {
             let [a, b] = [a, b].map(|x| x86::_mm_srli_epi32::<16>(x));
             let to = block.dst.wrapping_add(2 * block.ld);
+            let row = x86::_mm_packus_epi32(a, b);
             // SAFETY: eight elements of the next row.
-            unsafe { x86::_mm_storeu_si128(to.cast(), x86::_mm_packus_epi32(a, b)) };
+            unsafe { x86::_mm_storeu_si128(to.cast(), row) };
         }
     }
 

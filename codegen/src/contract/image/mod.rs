@@ -315,16 +315,21 @@ impl Image {
         whole(self.along[2].count) || self.is_dense() && whole(self.span())
     }
 
+    /// True if all windows are at one place of the first axis, and this is there.
+    fn is_flat(&self) -> bool {
+        let [outer, ..] = &self.along;
+        outer.count == 1 && outer.taps == 1 && outer.places().contains(&outer.first)
+    }
+
     /// The axes down and across, if steps are positions along them, or are of several planes.
     pub(super) fn plane_axes(&self) -> Option<[&Along; 2]> {
-        let [outer, down, across] = &self.along;
-        let is_flat = outer.count == 1 && outer.taps == 1;
+        let [_, down, across] = &self.along;
         let in_order = match &self.steps[..] {
             [Step::Planes(..), steps @ ..] | steps => {
                 matches!(steps, [Step::Taps(1), Step::Taps(2)])
             }
         };
-        (is_flat && in_order).then_some([down, across])
+        (self.is_flat() && in_order).then_some([down, across])
     }
 
     /// The axes down and across, if windows are those of a depthwise convolution whose elements lie side by side.
@@ -334,8 +339,8 @@ impl Image {
 
     /// The axes down and across, if windows are those of a single plane, three or five positions high and wide, and no more than two apart.
     pub(super) fn of_plane(&self) -> Option<[&Along; 2]> {
-        let [outer, down, across] = &self.along;
-        let is_flat = outer.count == 1 && outer.taps == 1 && down.count > 1;
+        let [_, down, across] = &self.along;
+        let is_flat = self.is_flat() && down.count > 1;
         let in_order = matches!(self.steps[..], [Step::Taps(1), Step::Taps(2)]);
         let is_square = down.taps == across.taps && down.step == across.step;
         let is_near = match across.step {

@@ -92,6 +92,7 @@ pub(super) unsafe fn product<T: Vector, const R: usize, const W: usize, const V:
     if W == BESIDE {
         // One vector of rows: steps lie side by side.
         let step = V * T::LANES;
+        debug_assert_eq!(step, s.step, "rows of steps lie side by side");
         let (mut rows, mut later) = (s.rows, s.later);
         for some in s.at.chunks(AT_ONCE) {
             if let Some(later) = &mut later {
