@@ -7,6 +7,9 @@ use crate::plan::{Plan, Sink};
 use crate::target::Target;
 use tracecast_ir::Size;
 
+/// Positions of a row, at least, whose results go past the caches: each row waits until they are in memory.
+const LONG: i64 = 1024;
+
 /// What was chosen for a function.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choices {
@@ -26,7 +29,10 @@ impl Choices {
         let own = target.vector_width.is_some();
         Choices {
             rows: row_pairs::rows(target, plan, facts),
-            streams: own && has_streams(plan) && !goes_over_less(plan, target.streamed_from, facts),
+            streams: own
+                && has_streams(plan)
+                && facts.asks(plan.row().at_least(Size::from(LONG)))
+                && !goes_over_less(plan, target.streamed_from, facts),
             prefetches: own && prefetch::pays(target, plan, facts),
             takes_ahead: own && prefetch::takes_ahead(target, plan, facts),
         }

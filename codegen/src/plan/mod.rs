@@ -300,7 +300,10 @@ impl Plan {
 
     /// About how many bytes are read and written.
     pub(crate) fn traffic(&self) -> Size {
-        let read = self.loads.iter().map(|l| l.elements * l.dtype.bytes());
+        // What several loads read of an operand is there once.
+        let is_first = |i: usize| self.loads[..i].iter().all(|l| l.slot != self.loads[i].slot);
+        let firsts = self.loads.iter().enumerate().filter(|(i, _)| is_first(*i));
+        let read = firsts.map(|(_, l)| l.elements * l.dtype.bytes());
         let written = self.stages.iter().flat_map(|s| &s.sinks).map(|s| match s {
             Sink::Store { dtype, place, .. } if place.row_stride() != 0 => {
                 self.rows() * self.row() * dtype.bytes()

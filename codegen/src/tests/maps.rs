@@ -331,7 +331,7 @@ fn rows_of_large_tables_are_prefetched() {
         let vectors = text.contains("vector loop");
         assert_eq!(text.contains("prefetcht0"), expected && vectors, "{n} {varying}: {text}");
     }
-    let text = device.load(&gather(1 << 20, 1000, false, DType::F32)).unwrap().text().unwrap();
+    let text = device.load(&gather(1 << 20, 1024, false, DType::F32)).unwrap().text().unwrap();
     let bodies: Vec<&str> = text.split("main").skip(1).collect();
     assert_eq!(bodies.len(), if text.contains("vector loop") { 2 } else { 0 }, "{text}");
     assert!(bodies.iter().all(|body| body.contains("prefetcht0")), "{text}");
