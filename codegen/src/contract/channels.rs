@@ -2,7 +2,7 @@
 
 use super::edges::Edges;
 use super::image::{Distances, Image};
-use super::stretch::{POSITIONS, Stretch};
+use super::stretch::{Stretch, examples_together};
 use super::windows::{Axis, Bound, MOST_BOUNDS, Seen};
 use tracecast_ir::DType;
 
@@ -66,7 +66,7 @@ impl Channels {
             return None;
         }
         let plane = (first.extent > 1).then_some(first.stride);
-        let is_single = examples == 1 || 2 * steps > POSITIONS;
+        let is_single = examples_together(steps, examples) == 1;
         let has_edges = is_single && Edges::of(&image).is_some_and(|edges| edges.are_few(plane));
         let distances = whole.distances_in_turn();
         let copies = match distances.as_deref() {

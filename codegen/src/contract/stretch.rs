@@ -13,7 +13,7 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 /// Rows that are summed together, at most.
 pub(super) const MOST_ROWS: usize = 128;
 /// Examples whose images lie one behind the other have so many positions together, if there are as many.
-pub(super) const POSITIONS: usize = 1024;
+const POSITIONS: usize = 1024;
 /// Sums and chains of so many bytes are not cut further.
 pub(super) const FEW_SUMS: usize = 128 << 10;
 
@@ -30,6 +30,11 @@ impl Positions<'_> {
         let waits = (vectors % 2) as f64 * (CHAINS / alone as f64 - 1.0).max(0.0);
         (vectors as f64 + waits) * (lanes * columns) as f64 + PACKING * rows as f64
     }
+}
+
+/// How many examples of so many steps each, and so many in all, are there at a time.
+pub(super) fn examples_together(each: usize, all: usize) -> usize {
+    (POSITIONS / each).max(1).min(all)
 }
 
 /// How the work of a thread is cut.
@@ -65,8 +70,7 @@ impl Cut {
         let channels = (FEW_SUMS.max(caches.l2 / 4) / (2 * taps * ld * size)).clamp(1, channels);
         // No pair is of two groups.
         let apart = if each.is_multiple_of(E::DEPTH) { 1 } else { E::DEPTH };
-        let some = (POSITIONS / each).max(1).next_multiple_of(apart);
-        let examples = some.min(examples);
+        let examples = examples_together(each, examples).next_multiple_of(apart).min(examples);
         let steps = E::DEPTH * (caches.l1 / 2 / (E::WIDTH * size)).next_multiple_of(64);
         let blocks = E::DEPTH * (caches.l2 / 4 / (E::WIDTH * size)) / CONTRACT_BLOCK;
         let packed = blocks.max(1) * CONTRACT_BLOCK;

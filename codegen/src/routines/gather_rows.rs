@@ -68,6 +68,7 @@ unsafe fn bring<T: Copy>(all: Block, n: usize, rows: usize, block: impl Fn(Block
 /// # Safety
 ///
 /// As [`BringFn`]; `block` may be called for what is inside these positions and rows, and the elements between.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn tell_apart<T: Copy>(all: Block, n: usize, rows: usize, block: impl Fn(Block, bool)) {
     for r in (0..rows).step_by(2) {
