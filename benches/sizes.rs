@@ -122,7 +122,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             times.map(|times| times.into_iter().min().unwrap_or_default())
         };
         let whole = best(&mut || program.run(&mut store, &inputs).map(drop))?;
-        let run = best(&mut || Ok(executable.run(&mut store, &inputs).map(drop)?))?;
+        let run = best(&mut || executable.run(&mut store, &inputs).map(drop))?;
         seen.push(whole.saturating_sub(run));
     }
     let (served, all) = program.served();

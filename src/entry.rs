@@ -162,7 +162,7 @@ impl Entry {
             (Some(row), Some(column)) => basis[row][column],
             _ => 0.0,
         };
-        Ok(Tensor::from_fn(ty, |i| gain * at(i))?)
+        Tensor::from_fn(ty, |i| gain * at(i))
     }
 
     /// In each column the rows with the least of as many even numbers are zero.
@@ -182,7 +182,7 @@ impl Entry {
             order.iter().take(zeros).for_each(|(_, row)| is_zero[row * columns + column] = true);
         }
         let number = |i: usize| deviation * self.normal(seed, i as u64);
-        Ok(Tensor::from_fn(ty, |i| if is_zero[i] { 0.0 } else { number(i) })?)
+        Tensor::from_fn(ty, |i| if is_zero[i] { 0.0 } else { number(i) })
     }
 
     /// The number of the entry among all random ones: a hash of its name.

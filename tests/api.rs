@@ -27,6 +27,23 @@ fn dtype_of(graph: &Graph, output: &str) -> DType {
 }
 
 #[test]
+fn one_error_for_tensors_texts_passes_and_runs() {
+    fn tensor() -> tracecast::Result<Tensor> {
+        Tensor::new([2], &[1.0f32])
+    }
+    fn text(text: &str) -> tracecast::Result<Graph> {
+        let graph = tracecast::ir::text::parse(text)?;
+        Ok(tracecast::ir::verify(graph, tracecast::ir::Stage::Traced)?.into_graph())
+    }
+    use tracecast::Error;
+    let missing: tracecast::runtime::Result<_> =
+        jit(Options::new(), |t| t.output("y", t.input("x"))).run(&mut Store::new(), &[]);
+    assert!(matches!(tensor(), Err(Error::Tensor(_))));
+    assert!(matches!(text("graph"), Err(Error::Parse(_))));
+    assert!(matches!(missing, Err(Error::Trace(_) | Error::Input { .. })));
+}
+
+#[test]
 fn a_new_signature_is_a_new_program_with_a_reason() {
     let double = jit(Options::new().programs(2), |t| {
         let x = t.input("x");

@@ -49,14 +49,8 @@ impl From<tracecast::Error> for Failure {
     }
 }
 
-impl From<tracecast_runtime::Error> for Failure {
-    fn from(error: tracecast_runtime::Error) -> Self {
-        Failure::Input(error.to_string())
-    }
-}
-
-impl From<tracecast_passes::Error> for Failure {
-    fn from(error: tracecast_passes::Error) -> Self {
+impl From<tracecast_ir::PassError> for Failure {
+    fn from(error: tracecast_ir::PassError) -> Self {
         Failure::Input(error.to_string())
     }
 }

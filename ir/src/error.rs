@@ -1,4 +1,4 @@
-//! What can go wrong with a program: while it is recorded, read from text, or verified.
+//! What can go wrong with a program: while it is recorded, read from text, verified, or goes through passes.
 
 use std::fmt;
 use thiserror::Error;
@@ -75,4 +75,28 @@ pub struct VerifyError {
     pub message: String,
     /// The line of the user's program.
     pub source_line: String,
+}
+
+/// A pipeline of passes that could not finish.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum PassError {
+    /// The program is wrong before any pass has run.
+    #[error("the traced program is wrong\n{0}")]
+    Input(VerifyErrors),
+    /// A pass could not do its work.
+    #[error("pass `{pass}`: {error}")]
+    InPass {
+        /// The name of the pass.
+        pass: &'static str,
+        /// What it could not record.
+        error: TraceError,
+    },
+    /// A pass made a program that is wrong.
+    #[error("after pass `{pass}` the program is wrong\n{errors}")]
+    AfterPass {
+        /// The name of the pass.
+        pass: &'static str,
+        /// Everything the verifier found.
+        errors: VerifyErrors,
+    },
 }

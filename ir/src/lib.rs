@@ -37,7 +37,7 @@ pub use ask::Matched;
 pub use at::SizeError;
 pub use attrs::{Attr, Attrs};
 pub use dtype::{Class, DType, Float, Storage, Top};
-pub use error::{ParseError, TraceError, VerifyError, VerifyErrors};
+pub use error::{ParseError, PassError, TraceError, VerifyError, VerifyErrors};
 pub use graph::{Graph, Node, NodeId, Port, Role, Source, Use, ValueId};
 pub use op::{OpDef, OpName, OpRef};
 pub use point::{Origin, Point, PointId, Reason};

@@ -22,7 +22,6 @@
 pub mod autocast;
 pub mod autodiff;
 pub mod decompose;
-mod error;
 pub mod explain;
 pub mod fuse;
 mod invariants;
@@ -34,12 +33,12 @@ pub mod simplify;
 pub use autocast::Autocast;
 pub use autodiff::Autodiff;
 pub use decompose::Decompose;
-pub use error::Error;
 pub use fuse::Fuse;
 pub use pass::{Pass, Pipeline};
 pub use place::{Place, Precision};
 pub use scaler::Scaler;
 pub use simplify::Simplify;
+pub use tracecast_ir::PassError;
 
 use std::sync::Arc;
 use tracecast_ir::kernel::FormKind;

@@ -2,15 +2,14 @@
 //!
 //! A pass takes a verified graph and makes a new one; nothing unverified reaches the next pass.
 
-use crate::Error;
 use smallvec::SmallVec;
 use std::fmt;
 use std::time::{Duration, Instant};
 use tracecast_ir::hash::FxHashMap;
 use tracecast_ir::op::{Body, Lower};
 use tracecast_ir::{
-    Graph, Node, NodeId, Promise, Results, Stage, TraceError, Tracer, ValueId, Var, Verified,
-    compare, verify,
+    Graph, Node, NodeId, PassError, Promise, Results, Stage, TraceError, Tracer, ValueId, Var,
+    Verified, compare, verify,
 };
 
 /// One rewrite of a program that keeps its meaning.
@@ -113,7 +112,7 @@ impl Pipeline {
         &self,
         graph: Graph,
         observe: impl FnMut(&str, &Verified, Duration),
-    ) -> Result<Verified, Error> {
+    ) -> Result<Verified, PassError> {
         self.run_from(Stage::Traced, graph, observe)
     }
 
@@ -126,14 +125,14 @@ impl Pipeline {
         stage: Stage,
         graph: Graph,
         mut observe: impl FnMut(&str, &Verified, Duration),
-    ) -> Result<Verified, Error> {
+    ) -> Result<Verified, PassError> {
         let start = Instant::now();
-        let mut graph = verify(graph, stage).map_err(Error::Input)?;
+        let mut graph = verify(graph, stage).map_err(PassError::Input)?;
         observe(Pipeline::TRACED, &graph, start.elapsed());
         for pass in &self.passes {
             let (start, name) = (Instant::now(), pass.name());
-            let next = pass.run(&graph).map_err(|error| Error::InPass { pass: name, error })?;
-            let wrong = |errors| Error::AfterPass { pass: name, errors };
+            let next = pass.run(&graph).map_err(|error| PassError::InPass { pass: name, error })?;
+            let wrong = |errors| PassError::AfterPass { pass: name, errors };
             let next = verify(next, pass.ensures(graph.stage())).map_err(wrong)?;
             // What policies decided is checked always, what rewrites do to it while they are developed.
             if cfg!(debug_assertions) || pass.promise() == Promise::Casts {

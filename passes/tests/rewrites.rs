@@ -7,10 +7,10 @@ use tracecast_ir::op::{Body, Dispatch, Domain, FLOATS, Rounding, composite, core
 use tracecast_ir::ops::infer;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::policy::{DeviceType, PolicySet, Region};
-use tracecast_ir::{DType, Graph, Source, Stage, TensorType, Tracer, Var, verify};
+use tracecast_ir::{DType, Graph, PassError, Source, Stage, TensorType, Tracer, Var, verify};
 use tracecast_passes::{
-    Autocast, Autodiff, Decompose, Error, Fuse, Pass, PassOptions, Pipeline, Place, Scaler,
-    Simplify, names, standard,
+    Autocast, Autodiff, Decompose, Fuse, Pass, PassOptions, Pipeline, Place, Scaler, Simplify,
+    names, standard,
 };
 
 tracecast_ir::ops! { trait Wrong;
@@ -335,6 +335,6 @@ fn the_pipeline_names_its_passes_and_shows_each_stage() {
     verify(last.into_graph(), Stage::Core).unwrap();
     assert!(matches!(
         Pipeline::new().then(Decompose::default()).run(scaled_step(), |_, _, _| ()),
-        Err(Error::AfterPass { pass: Decompose::NAME, .. })
+        Err(PassError::AfterPass { pass: Decompose::NAME, .. })
     ));
 }

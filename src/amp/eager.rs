@@ -458,7 +458,7 @@ impl EagerScaler {
 
 /// A count of good steps in the dtype of a device.
 pub(super) fn counted(dtype: DType, steps: i32) -> Result<Tensor> {
-    Ok(Tensor::from_f64s(TensorType::scalar(dtype), &[f64::from(steps)])?)
+    Tensor::from_f64s(TensorType::scalar(dtype), &[f64::from(steps)])
 }
 
 /// The gradients of an optimizer times `inverse`, and one flag for each device that has some.

@@ -9,7 +9,6 @@ mod options;
 mod own;
 mod policy;
 pub mod raw;
-mod refusal;
 mod scaler;
 mod settings;
 
@@ -19,7 +18,7 @@ pub use eager::{EagerScaler, NewScale, Stage, unscale_grads};
 pub use nested::{Nested, Scalable};
 pub use options::{ScalerOptions, ScalerSettings};
 pub use policy::{Histogram, LogMax, ScalePolicy};
-pub use refusal::ScalerError;
 pub(crate) use scaler::amax;
 pub use scaler::{Check, GradScaler};
 pub use settings::ScalerState;
+pub use tracecast_runtime::error::ScalerError;

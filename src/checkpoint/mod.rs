@@ -63,7 +63,7 @@ pub fn save_model(
 /// the files of an index (`model.safetensors.index.json`), or from a whole training state, of which only the model is looked at.
 ///
 /// # Errors
-/// If the file cannot be read, or does not have what `load` asks for: [`Error::Checkpoint`](crate::Error::Checkpoint) lists all that is
+/// If the file cannot be read, or does not have what `load` asks for: [`Error::Checkpoint`] lists all that is
 /// missing, unexpected or of another type. The store is as it was before.
 pub fn load_model(
     module: &(impl Module + ?Sized),
@@ -103,12 +103,12 @@ fn save(kind: Kind, kept: &[Kept], store: &Store, path: &Path) -> Result<()> {
             Some(found) if found == ty => types.push((in_file, ty.clone())),
             Some(found) => {
                 let message = format!("expected {ty}, found {found}");
-                return Err(Error::State { name: name.clone(), message }.into());
+                return Err(Error::State { name: name.clone(), message });
             }
             // The store says what it has instead.
-            None => return Err(store.get(name).map(drop).expect_err("it is not there").into()),
+            None => return Err(store.get(name).map(drop).expect_err("it is not there")),
         }
     }
     let value = |at: usize| store.get(&kept[at].name);
-    Ok(safetensors::write_each(path, &types, &header(kind), value)?)
+    safetensors::write_each(path, &types, &header(kind), value)
 }

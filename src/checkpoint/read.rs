@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use std::collections::HashSet;
 use std::path::Path;
 use tracecast_runtime::safetensors::Archive;
-use tracecast_runtime::{Error as RuntimeError, Store, Tensor};
+use tracecast_runtime::{Store, Tensor};
 
 /// How exactly a file has to fit.
 ///
@@ -77,7 +77,7 @@ pub(super) fn state(kept: &[Kept], store: &mut Store, path: &Path, load: &Load) 
     let archive = Archive::open(path)?;
     if kind(&archive, path)? != Some(Kind::Training) {
         let message = "is a model and no training state: load_model reads it".to_owned();
-        return Err(RuntimeError::Safetensors { path: path.to_owned(), message }.into());
+        return Err(Error::Safetensors { path: path.to_owned(), message });
     }
     let known: HashSet<&str> = kept.iter().map(|kept| kept.in_file.as_str()).collect();
     let others = archive.names().filter(|name| !known.contains(name)).filter_map(|in_file| {
@@ -92,7 +92,7 @@ pub(super) fn state(kept: &[Kept], store: &mut Store, path: &Path, load: &Load) 
 /// What the file says it is; nothing if it is not one of ours.
 fn kind(archive: &Archive, path: &Path) -> Result<Option<Kind>> {
     let Some(text) = archive.metadata().get(KEY) else { return Ok(None) };
-    let wrong = |message: String| RuntimeError::Safetensors { path: path.to_owned(), message };
+    let wrong = |message: String| Error::Safetensors { path: path.to_owned(), message };
     let unknown = || wrong(format!("says that it is `{text}`, which is not known here"));
     let (name, version) = text.split_once(' ').ok_or_else(unknown)?;
     let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(unknown)?;
@@ -100,9 +100,8 @@ fn kind(archive: &Archive, path: &Path) -> Result<Option<Kind>> {
         Ok(version) if (1..=VERSION).contains(&version) => Ok(Some(kind)),
         Ok(version) if version > VERSION => Err(wrong(format!(
             "is of version {version} of the format, later than {VERSION}, the last that is known here"
-        ))
-        .into()),
-        _ => Err(unknown().into()),
+        ))),
+        _ => Err(unknown()),
     }
 }
 

@@ -98,7 +98,7 @@ impl SizedProgram {
             inputs.iter().find(|(known, _)| *known == name).map(|(_, tensor)| tensor.ty())
         };
         let values = self.kernels.values(&ty_of, sizes).map_err(refused)?;
-        Ok(self.at(&values)?.run(store, inputs)?)
+        self.at(&values)?.run(store, inputs)
     }
 
     /// As [`run`](SizedProgram::run), on weights that many threads read at once, each with a session of its own.
@@ -115,7 +115,7 @@ impl SizedProgram {
             inputs.iter().find(|(known, _)| *known == name).map(|(_, tensor)| tensor.ty())
         };
         let values = self.kernels.values(&ty_of, &[]).map_err(refused)?;
-        Ok(self.at(&values)?.run_on(weights, session, inputs)?)
+        self.at(&values)?.run_on(weights, session, inputs)
     }
 
     /// The program with these values for its names, planned if it is not kept.
@@ -188,9 +188,7 @@ impl SizedProgram {
 /// The error of a run whose sizes do not fit.
 pub(crate) fn refused(error: SizeError) -> Error {
     match error {
-        SizeError::Input { input: name, message } => {
-            tracecast_runtime::Error::Input { name, message }.into()
-        }
+        SizeError::Input { input: name, message } => Error::Input { name, message },
         other => other.into(),
     }
 }

@@ -51,19 +51,19 @@ impl Dataset {
         let mut first = None;
         for (i, (name, tensor)) in tensors.iter().enumerate() {
             let Some(found) = rows(tensor) else {
-                return Err(wrong(format!("`{name}` is {} and has no rows", tensor.ty())).into());
+                return Err(wrong(format!("`{name}` is {} and has no rows", tensor.ty())));
             };
             if tensors[..i].iter().any(|(other, _)| other == name) {
-                return Err(wrong(format!("`{name}` is given twice")).into());
+                return Err(wrong(format!("`{name}` is given twice")));
             }
             let (of, expected) = *first.get_or_insert((name, found));
             if found != expected {
                 let message = format!("`{name}` has {found} rows, `{of}` has {expected}");
-                return Err(wrong(message).into());
+                return Err(wrong(message));
             }
         }
         let Some((_, rows)) = first else {
-            return Err(wrong("no tensors are given".to_owned()).into());
+            return Err(wrong("no tensors are given".to_owned()));
         };
         Ok(Dataset { tensors, rows })
     }
@@ -140,7 +140,7 @@ impl Dataset {
     fn parts(&self, size: usize, rows: usize) -> Result<impl ExactSizeIterator<Item = Dataset>> {
         if size == 0 {
             let message = "dataset: a batch has at least one example, found 0";
-            return Err(Error::Tensor(message.to_owned()).into());
+            return Err(Error::Tensor(message.to_owned()));
         }
         Ok((0..rows.div_ceil(size)).map(move |i| {
             let range = i * size..rows.min((i + 1) * size);

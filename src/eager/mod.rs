@@ -203,8 +203,7 @@ impl Eager {
                     operand.ty(),
                     operand.eager().device().name(),
                     self.device().name()
-                ))
-                .into());
+                )));
             }
             let place = distinct.iter().position(|known| known.is(operand));
             places.push(place.unwrap_or(distinct.len()));

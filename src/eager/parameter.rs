@@ -40,9 +40,7 @@ impl Parameter {
         let grad = grad.into();
         let (expected, found) = (self.value.ty(), grad.ty());
         if *expected != found {
-            return Err(
-                Error::Tensor(format!("gradient: expected {expected}, found {found}")).into()
-            );
+            return Err(Error::Tensor(format!("gradient: expected {expected}, found {found}")));
         }
         if !self.value.eager().same_device(grad.values.eager()) {
             let message = format!(
@@ -50,7 +48,7 @@ impl Parameter {
                 self.value.eager().device().name(),
                 grad.values.eager().device().name()
             );
-            return Err(Error::Device(message).into());
+            return Err(Error::Device(message));
         }
         *self.lock() = Some(grad);
         Ok(())
@@ -66,7 +64,7 @@ impl Parameter {
         let (sum, more) = (so_far.to_dense()?, grad.to_dense()?);
         if sum.ty() != more.ty() {
             let message = format!("gradient: expected {}, found {}", sum.ty(), more.ty());
-            return Err(Error::Tensor(message).into());
+            return Err(Error::Tensor(message));
         }
         sum.eager().run("add_grad", &[&sum, &more], |t, x| {
             t.update(x[0], x[0] + x[1]);
@@ -128,8 +126,7 @@ impl Gradient {
             return Err(Error::Tensor(format!(
                 "sparse gradient: expected for each axis of {shape:?} one index inside it per element of {}",
                 values.ty()
-            ))
-            .into());
+            )));
         }
         let offset =
             |n: usize| indices.iter().zip(shape).fold(0, |at, (axis, size)| at * size + axis[n]);

@@ -53,7 +53,7 @@ impl DeviceTensor {
     /// # Errors
     /// If the device fails.
     pub fn to_host(&self) -> Result<Tensor> {
-        Ok(self.lock().get(VALUE)?)
+        self.lock().get(VALUE)
     }
 
     /// Gives it another value of its type.
@@ -61,7 +61,7 @@ impl DeviceTensor {
     /// # Errors
     /// If the value has another type, or the device fails.
     pub fn set(&self, value: &Tensor) -> Result<()> {
-        Ok(self.lock().set(VALUE, value)?)
+        self.lock().set(VALUE, value)
     }
 
     /// This tensor if it lives there, else a copy that does.
@@ -88,8 +88,7 @@ impl DeviceTensor {
             _ => Err(tracecast_runtime::Error::Tensor(format!(
                 "expected one element, found {}",
                 self.ty
-            ))
-            .into()),
+            ))),
         }
     }
 

@@ -55,7 +55,7 @@ impl Compiled {
         let message = format!(
             "is not in the store{others}; it has {has}{more}; `init` puts first values there, `load` and `load_model` those of a file"
         );
-        Some(tracecast_runtime::Error::State { name, message }.into())
+        Some(Error::State { name, message })
     }
 
     /// True if it can run with these inputs on this state: what is missing there has a start.

@@ -408,7 +408,7 @@ pub(crate) fn not_used(name: String, asked: &BTreeSet<String>) -> Error {
     let asked: Vec<String> = asked.iter().map(|name| format!("`{name}`")).collect();
     let asked = if asked.is_empty() { "none".to_owned() } else { asked.join(", ") };
     let message = format!("is not used by the program, which asks for {asked}, and it is strict");
-    tracecast_runtime::Error::Input { name, message }.into()
+    Error::Input { name, message }
 }
 
 impl fmt::Debug for Jit {

@@ -1,6 +1,6 @@
 //! What a run is given, as far as programs depend on it: [`Given`] inputs, the [`State`] that it finds, and the [`Signature`] of both.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::names::AxisNames;
 use crate::trace::Types;
 use std::collections::{BTreeMap, HashMap};
@@ -123,7 +123,7 @@ pub(super) fn types(state: &dyn State, inputs: &[(&str, &Tensor)]) -> Result<Typ
     for (name, tensor) in inputs {
         if types.inputs.insert((*name).to_owned(), tensor.ty().clone()).is_some() {
             let (name, message) = ((*name).to_owned(), "is given twice".to_owned());
-            return Err(tracecast_runtime::Error::Input { name, message }.into());
+            return Err(Error::Input { name, message });
         }
     }
     let known = state.names().filter_map(|name| Some((name.to_owned(), state.ty(name)?.clone())));

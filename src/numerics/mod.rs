@@ -161,19 +161,17 @@ fn given(port: &Port, store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Value
         let found = store.get(&name)?;
         return match found.ty() == ty {
             true => Ok(found.value().clone()),
-            false => Err(Error::State { name, message: wrong(&found.ty().to_string()) }.into()),
+            false => Err(Error::State { name, message: wrong(&found.ty().to_string()) }),
         };
     }
     match inputs.iter().find(|(input, _)| **input == name) {
         Some((_, found)) if found.ty() == ty => Ok(found.value().clone()),
-        Some((_, found)) => {
-            Err(Error::Input { name, message: wrong(&found.ty().to_string()) }.into())
-        }
-        None => Err(Error::Input { name, message: format!("is missing: expected {ty}") }.into()),
+        Some((_, found)) => Err(Error::Input { name, message: wrong(&found.ty().to_string()) }),
+        None => Err(Error::Input { name, message: format!("is missing: expected {ty}") }),
     }
 }
 
-fn failed(error: EvalError) -> crate::Error {
+fn failed(error: EvalError) -> Error {
     match error {
         EvalError::Data(raised) => Error::Data {
             op: raised.check.op.clone(),
@@ -183,5 +181,4 @@ fn failed(error: EvalError) -> crate::Error {
         },
         error => Error::Device(format!("interpreter: {error}")),
     }
-    .into()
 }

@@ -146,7 +146,7 @@ fn need_elements(inputs: &[(&str, &Tensor)]) -> Result<()> {
         return Ok(());
     };
     let message = format!("is {} without elements: a step needs at least one row", empty.ty());
-    Err(Error::Input { name: (*name).to_owned(), message }.into())
+    Err(Error::Input { name: (*name).to_owned(), message })
 }
 
 impl fmt::Debug for TrainStep {

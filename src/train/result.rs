@@ -46,7 +46,7 @@ impl StepResult {
     /// What the outputs of a step say.
     pub(crate) fn of(recipe: &Recipe, outputs: Outputs) -> Result<Self> {
         let number = |name: &str| -> Result<Option<f32>> {
-            Ok(outputs.find(name).map(Tensor::item).transpose()?)
+            outputs.find(name).map(Tensor::item).transpose()
         };
         let backoffs = outputs.find("backoffs").map(Tensor::item::<i32>).transpose()?;
         let (backoffs, scale) = (backoffs.unwrap_or(0) as u32, number("scale")?.unwrap_or(1.0));

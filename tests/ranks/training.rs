@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tracecast::nn::{Dropout, Linear, Module, Relu, Sequential};
 use tracecast::prelude::*;
 use tracecast::runtime::Collective;
-use tracecast::runtime::Error as RunError;
 use tracecast::runtime::collective::{Group, threads};
 use tracecast::{DataParallel, Error, StepResult, TrainStepBuilder};
 
@@ -50,7 +49,7 @@ fn on_ranks<R: Send>(size: usize, body: impl Fn(Group) -> R + Sync) -> Vec<R> {
 
 /// The parameters and everything else, as bits.
 fn bits(store: &Store) -> Vec<(String, Vec<u8>)> {
-    let entry = |entry: Result<(&str, Tensor), RunError>| {
+    let entry = |entry: tracecast::Result<(&str, Tensor)>| {
         let (name, value) = entry.unwrap();
         (name.to_owned(), value.bytes().to_vec())
     };
@@ -352,9 +351,7 @@ fn a_batch_that_changes_on_one_rank_is_told() {
         error
     });
     for (rank, error) in found.iter().enumerate() {
-        let Error::Runtime(RunError::Rank { rank: named, step: 1, .. }) = error else {
-            panic!("{error}")
-        };
+        let Error::Rank { rank: named, step: 1, .. } = error else { panic!("{error}") };
         assert_eq!(*named, 1 - rank, "{error}");
         assert!(error.to_string().contains("runs another program here"), "{error}");
     }

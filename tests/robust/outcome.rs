@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tracecast_codegen::{CpuDevice, CpuOptions, Vectors};
 use tracecast_ir::eval::{self, EvalError, Value};
-use tracecast_ir::{Graph, TensorType};
-use tracecast_passes::{Autodiff, Error, PassOptions, standard};
+use tracecast_ir::{Graph, PassError, TensorType};
+use tracecast_passes::{Autodiff, PassOptions, standard};
 use tracecast_runtime::{Device, Program, ReferenceDevice};
 
 /// How a program ended that has no fault.
@@ -71,7 +71,7 @@ pub(crate) fn follow(
     });
     let fused = match fused {
         Ok(fused) => fused,
-        Err(error @ Error::AfterPass { .. }) => return Err(error.to_string()),
+        Err(error @ PassError::AfterPass { .. }) => return Err(error.to_string()),
         Err(error) => return Ok(Outcome::Refused(error.to_string())),
     };
     let reference = differentiated.ok_or("the pipeline has no autodiff")?;

@@ -87,7 +87,7 @@ pub(crate) fn class(error: &Error) -> &'static str {
     let error = match error {
         Error::Scaler(error) => error,
         // A tensor of another type or on another device.
-        Error::Runtime(_) | Error::SparseGradient(_) => return "RuntimeError",
+        Error::Tensor(_) | Error::Device(_) | Error::SparseGradient(_) => return "RuntimeError",
         _ => return "another error",
     };
     match error {

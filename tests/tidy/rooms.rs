@@ -26,7 +26,6 @@ const KNOTS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tracecast-runtime", &["executable", "layout", "program", "schedule"]),
-    ("tracecast", &["amp", "compile", "eager", "entry", "error", "optim", "options", "trace"]),
 ];
 
 #[test]

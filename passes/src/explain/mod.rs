@@ -37,14 +37,12 @@ pub use warnings::{Warning, WarningKind, warnings};
 
 pub use crate::fuse::{Keep, KernelCost};
 
-use crate::{
-    Autocast, Decompose, Error, Fuse, Pass, PassOptions, Place, Precision, Simplify, standard,
-};
+use crate::{Autocast, Decompose, Fuse, Pass, PassOptions, Place, Precision, Simplify, standard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tracecast_ir::policy::{DeviceType, PolicySet};
 use tracecast_ir::text::Names;
-use tracecast_ir::{Graph, NodeId, TraceError};
+use tracecast_ir::{Graph, NodeId, PassError, TraceError};
 
 /// All about the precision of a program.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,7 +105,7 @@ impl Explanation {
 ///
 /// # Errors
 /// What is wrong with the program, or the pass that could not finish.
-pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Error> {
+pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, PassError> {
     let policies = options.policies.clone().unwrap_or_else(|| Arc::new(PolicySet::standard()));
     let pipeline = standard(options).up_to(Place::NAME).unwrap_or_default();
     let (mut cast, mut core, mut simple) = (None, None, None);
@@ -117,10 +115,10 @@ pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Erro
         Simplify::NAME if options.precision != Precision::Exact => simple = Some(graph.clone()),
         _ => {}
     })?;
-    let in_place = |error: TraceError| Error::InPass { pass: Place::NAME, error };
+    let in_place = |error: TraceError| PassError::InPass { pass: Place::NAME, error };
     let exact = simple.map(|simple| Place::default().run(&simple)).transpose().map_err(in_place)?;
     let names = Names::new(graph);
-    let fuse = |error: TraceError| Error::InPass { pass: Fuse::NAME, error };
+    let fuse = |error: TraceError| PassError::InPass { pass: Fuse::NAME, error };
     let housed = crate::fuse::homes(&placed).map_err(fuse)?;
     let found = casts::Found {
         traced: graph,

@@ -1,13 +1,18 @@
-//! What can go wrong with tensors, state, devices and runs, and [`DeviceId`], by which a fault names its device.
+//! [`Error`], the one error of the library, and [`DeviceId`], by which a fault names its device.
+//!
+//! Crates above this one return the same type, so that `?` takes a call of any of them. Errors of `ir` are variants.
 
 mod fault;
 mod id;
+mod scaler;
 
 pub use fault::{Fault, FaultKind};
 pub use id::DeviceId;
+pub use scaler::ScalerError;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use thiserror::Error;
 use tracecast_ir::TensorType;
 use tracecast_ir::kernel::Kernel;
@@ -19,6 +24,63 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// An op that could not be recorded, with the line that asked for it.
+    #[error(transparent)]
+    Trace(#[from] tracecast_ir::TraceError),
+    /// A text that is not a program.
+    #[error(transparent)]
+    Parse(#[from] tracecast_ir::ParseError),
+    /// A program that the verifier refuses.
+    #[error(transparent)]
+    Verify(#[from] tracecast_ir::VerifyErrors),
+    /// A pass that could not finish.
+    #[error(transparent)]
+    Passes(#[from] tracecast_ir::PassError),
+    /// A region, a device type or a policy table.
+    #[error(transparent)]
+    Policy(#[from] tracecast_ir::policy::PolicyError),
+    /// A size guard that fails, or a name of a size without a value.
+    #[error(transparent)]
+    Size(#[from] tracecast_ir::SizeError),
+    /// A call of the eager scaler that has no meaning.
+    #[error(transparent)]
+    Scaler(#[from] ScalerError),
+    /// A sparse gradient given to an optimizer that has no use for it.
+    #[error(
+        "parameter {0} has a sparse gradient: SGD and Adagrad take those if not fused, this optimizer needs `Gradient::to_dense`"
+    )]
+    SparseGradient(usize),
+    /// A checkpoint that does not have what is asked for. Names are those in the file.
+    #[error("{}: {}", path.display(), misfit(missing, unexpected, differing))]
+    Checkpoint {
+        /// The file.
+        path: PathBuf,
+        /// What it lacks.
+        missing: Vec<String>,
+        /// What it has besides.
+        unexpected: Vec<String>,
+        /// What is of another type, in words.
+        differing: Vec<String>,
+    },
+    /// The closure of a `Jit` panicked while another thread waited for its program, or it runs itself.
+    #[error("`{name}` {message}")]
+    Closure {
+        /// The name of the program.
+        name: String,
+        /// What it did.
+        message: String,
+    },
+    /// The error of a compilation that several threads waited for.
+    #[error(transparent)]
+    Shared(Arc<Error>),
+    /// An option that has no meaning here.
+    #[error("option `{option}`: {message}")]
+    Option {
+        /// Which one.
+        option: &'static str,
+        /// What was expected and what was found.
+        message: String,
+    },
     /// The data a program met has no meaning for one of its ops. State is as it was before the run.
     #[error("{op}: {message}{}\n  in kernel @{kernel}", at(.source_line))]
     Data {
@@ -140,4 +202,19 @@ impl Error {
 
 fn at(source: &str) -> String {
     if source.is_empty() { String::new() } else { format!("\n  at {source}") }
+}
+
+/// What does not fit, the first few of each kind.
+fn misfit(missing: &[String], unexpected: &[String], differing: &[String]) -> String {
+    const SHOWN: usize = 12;
+    let lists = [("missing: ", missing), ("unexpected: ", unexpected), ("", differing)];
+    let lists = lists.into_iter().filter(|(_, names)| !names.is_empty());
+    let told = lists.map(|(what, names)| {
+        let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+        match names.len().saturating_sub(SHOWN) {
+            0 => format!("{what}{shown}"),
+            more => format!("{what}{shown} and {more} more"),
+        }
+    });
+    told.collect::<Vec<_>>().join("; ")
 }

@@ -30,7 +30,7 @@ impl DataParallel {
                 let message = format!(
                     "has {rows} rows and `{first}` has {known}: inputs that are the same on all ranks are named with `same_inputs`"
                 );
-                return Err(Error::Input { name: (*name).to_owned(), message }.into());
+                return Err(Error::Input { name: (*name).to_owned(), message });
             }
             divided.push((*name).to_owned());
         }
@@ -51,7 +51,7 @@ impl DataParallel {
         match counts.iter().position(|rows| *rows == 0).filter(|_| all > 0) {
             Some(rank) => {
                 let message = format!("rank {rank} has no rows of a batch of {all}");
-                Err(Error::Parallel(message).into())
+                Err(Error::Parallel(message))
             }
             None => Ok(Rows { own, before, all, divided }),
         }

@@ -166,9 +166,8 @@ impl DataParallel {
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<StepResult> {
         let step = self.next_step();
         self.take(store, inputs, step).inspect_err(|error| {
-            use crate::error::Error::Runtime;
             // What all ranks are told, they know.
-            if !matches!(error, Runtime(Error::Rank { .. } | Error::Parallel(_))) {
+            if !matches!(error, Error::Rank { .. } | Error::Parallel(_)) {
                 self.ranks.give_up(self.label(0, step), &error.to_string());
             }
         })
@@ -276,7 +275,7 @@ impl DataParallel {
             done.data.as_chunks::<8>().0.iter().map(|x| f64::from_le_bytes(*x)).collect();
         let rows = sums.pop().unwrap_or(0.0);
         if rows == 0.0 {
-            return Err(Error::Parallel("a mean over no rows of any rank".to_owned()).into());
+            return Err(Error::Parallel("a mean over no rows of any rank".to_owned()));
         }
         Ok(sums.into_iter().map(|sum| sum / rows).collect())
     }

@@ -157,13 +157,13 @@ impl Compiled {
         }
         self.executable.at_step(step);
         self.executable.run(store, &given).map_err(|error| match error {
-            tracecast_runtime::Error::Rank { rank, step, bucket, message } if message.starts_with("runs another") => {
+            Error::Rank { rank, step, bucket, message } if message.starts_with("runs another") => {
                 let own = inputs.iter().map(|(name, x)| format!("`{name}` {}", x.ty()));
                 let own = own.collect::<Vec<_>>().join(", ");
                 let message = format!("{message}; this rank was given {own}. Batches that differ from rank to rank are asked for with `uneven`");
-                Error::from(tracecast_runtime::Error::Rank { rank, step, bucket, message })
+                Error::Rank { rank, step, bucket, message }
             }
-            other => other.into(),
+            other => other,
         })
     }
 
@@ -208,7 +208,7 @@ fn types(store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Types> {
     for (name, tensor) in inputs {
         if types.inputs.insert((*name).to_owned(), tensor.ty().clone()).is_some() {
             let (name, message) = ((*name).to_owned(), "is given twice".to_owned());
-            return Err(tracecast_runtime::Error::Input { name, message }.into());
+            return Err(Error::Input { name, message });
         }
     }
     let known = store.names().filter_map(|name| Some((name.to_owned(), store.ty(name)?.clone())));

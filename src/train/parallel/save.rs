@@ -66,7 +66,7 @@ impl DataParallel {
             }
             return match told.is_empty() {
                 true => Ok(()),
-                false => Err(Error::Parallel(format!("rank 0 could not save: {told}")).into()),
+                false => Err(Error::Parallel(format!("rank 0 could not save: {told}"))),
             };
         }
     }
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn writing_may_take_longer_than_the_deadline() {
         assert!(saved(|| Ok(())).iter().all(Result::is_ok));
-        let failed = saved(|| Err(Error::Parallel("the disk is full".to_owned()).into()));
+        let failed = saved(|| Err(Error::Parallel("the disk is full".to_owned())));
         for error in failed {
             assert!(error.unwrap_err().to_string().contains("the disk is full"));
         }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// A call of an [`EagerScaler`](crate::amp::EagerScaler), or of a raw op, that has no meaning.
+/// A call of an eager scaler, or of a raw op, that has no meaning.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ScalerError {
