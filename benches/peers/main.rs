@@ -7,8 +7,11 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is a program of its own")]
 
+#[path = "../support/data.rs"]
 mod data;
 mod measure;
+#[path = "../support/memory.rs"]
+mod memory;
 mod operators;
 #[path = "../support/programs.rs"]
 mod programs;
@@ -143,6 +146,6 @@ fn one(case: &Case, budget: Duration) -> Result<serde_json::Value, String> {
     let start = jit(Options::new().threads(case.threads), |t| t.output("y", t.input("x") * 2.0));
     let x = Tensor::scalar(1f32);
     start.run(&mut Store::new(), &[("x", &x)]).map_err(|error| error.to_string())?;
-    let base_kb = measure::reset_peak();
+    let base_kb = memory::reset_peak();
     Ok(measure::measure(case, workloads::workload(case)?, budget, base_kb))
 }

@@ -1,5 +1,6 @@
 //! The time and the memory of a workload, by the rules of `workloads.py`.
 
+use crate::memory::peak_above;
 use crate::workloads::{Case, Workload, checks_three};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ pub(crate) fn measure(
     }
     times.sort();
     let ms = |time: Duration| (time.as_secs_f64() * 1e7).round() / 1e4;
-    let peak = base_kb.and_then(|base| Some(memory_kb("VmHWM")?.saturating_sub(base)));
+    let peak = base_kb.and_then(peak_above);
     json!({
         "peer": "tracecast",
         "workload": case.workload,
@@ -51,16 +52,4 @@ pub(crate) fn measure(
         "peak_mb": peak.map(|kb| (kb as f64 / 102.4).round() / 10.0),
         "check": check.iter().map(|c| (c * 1e6).round() / 1e6).collect::<Vec<_>>(),
     })
-}
-
-/// Forgets the peak of the resident memory so far; what the process holds now. `None` where the system does not tell.
-pub(crate) fn reset_peak() -> Option<u64> {
-    std::fs::write("/proc/self/clear_refs", "5").ok()?;
-    memory_kb("VmRSS")
-}
-
-fn memory_kb(field: &str) -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with(field))?;
-    line.split_whitespace().nth(1)?.parse().ok()
 }

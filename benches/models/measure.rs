@@ -1,0 +1,155 @@
+//! The time and the memory of a network's steps.
+
+use crate::Asked;
+use crate::memory;
+use crate::networks::Network;
+use serde_json::{Value, json};
+use std::io::BufRead;
+use std::time::{Duration, Instant};
+use tracecast::Result;
+use tracecast::nn::Model;
+use tracecast::prelude::*;
+
+/// The learning rate of AdamW; its other settings are PyTorch's.
+const RATE: f64 = 1e-4;
+
+/// Steps from the first to the last of which memory is counted, and whose losses are compared.
+const FIRST_STEPS: usize = 5;
+
+/// A network that takes steps.
+struct Stepper {
+    program: Program,
+    store: Store,
+    batch: Vec<(&'static str, Tensor)>,
+}
+
+enum Program {
+    Train(Box<TrainStep>),
+    Evaluate(Box<Jit>),
+}
+
+impl Stepper {
+    fn new(asked: &Asked) -> Result<Self> {
+        let network = Network::named(&asked.network);
+        let mut store = Store::new();
+        network.start(&mut store);
+        let Network { model, batch, loss } = network;
+        let options = Options::new().threads(asked.threads);
+        let low = asked.dtype.is_low().then_some(asked.dtype);
+        let program = if asked.train {
+            let step = TrainStep::new(model, move |t, model| {
+                loss.of(model.forward(t.input("x")), t.input("y"))
+            });
+            let step = step.optimizer(AdamW::new(RATE)).options(options);
+            let step = if low.is_some() { step.autocast("cpu", low) } else { step };
+            Program::Train(Box::new(step.build()?))
+        } else {
+            Program::Evaluate(Box::new(jit(options, move |t| {
+                let model = Model::new(&*model, nn::Context::evaluation(t));
+                let forward = || model.forward(t.input("x"));
+                let out = match low {
+                    Some(low) => autocast(t, "cpu", low, forward),
+                    None => forward(),
+                };
+                t.output("out", out);
+            })))
+        };
+        Ok(Stepper { program, store, batch })
+    }
+
+    /// Takes a step: its time, and the loss or the mean magnitude of what the network gives.
+    fn step(&mut self) -> Result<(Duration, f64)> {
+        let batch: Vec<(&str, &Tensor)> = self.batch.iter().map(|(name, x)| (*name, x)).collect();
+        let start = Instant::now();
+        Ok(match &self.program {
+            Program::Train(step) => {
+                let loss = step.run(&mut self.store, &batch)?.loss;
+                (start.elapsed(), f64::from(loss))
+            }
+            Program::Evaluate(program) => {
+                let outputs = program.run(&mut self.store, &batch)?;
+                let time = start.elapsed();
+                let out = outputs["out"].to_f64s();
+                (time, out.iter().map(|x| x.abs()).sum::<f64>() / out.len() as f64)
+            }
+        })
+    }
+
+    fn times(&mut self, steps: usize) -> Result<Vec<f64>> {
+        (0..steps).map(|_| Ok(ms(self.step()?.0))).collect()
+    }
+}
+
+/// Measures what is asked for in this process, which must not have measured anything else: memory counts from here.
+pub(crate) fn run(asked: &Asked) -> Result<()> {
+    let start = jit(Options::new().threads(asked.threads), |t| t.output("y", t.input("x") * 2.0));
+    start.run(&mut Store::new(), &[("x", &Tensor::scalar(1f32))])?;
+    let base_kb = memory::reset_peak();
+    let mut stepper = Stepper::new(asked)?;
+    let (first, check) = stepper.step()?;
+    let mut checks = vec![check];
+    for _ in 1..FIRST_STEPS {
+        checks.push(stepper.step()?.1);
+    }
+    let peak_kb = base_kb.and_then(memory::peak_above);
+    let mut line = json!({
+        "peer": "tracecast",
+        "network": asked.network,
+        "mode": if asked.train { "train" } else { "eval" },
+        "dtype": asked.dtype.name(),
+        "threads": asked.threads,
+        "first_ms": ms(first),
+        "peak_mb": peak_kb.map(|kb| (kb as f64 / 102.4).round() / 10.0),
+        "checks": checks,
+    });
+    if asked.turns {
+        println!("{line}");
+        return turns(&mut stepper);
+    }
+    let mut times = stepper.times(asked.rounds)?;
+    times.sort_by(f64::total_cmp);
+    line["median_ms"] = json!(times[times.len() / 2]);
+    line["min_ms"] = json!(times[0]);
+    line["rounds"] = json!(times.len());
+    println!("{}", sentence(&line));
+    println!("{line}");
+    Ok(())
+}
+
+/// Takes as many steps as each line of standard input says, and prints their times, until there is no more.
+fn turns(stepper: &mut Stepper) -> Result<()> {
+    for line in std::io::stdin().lock().lines() {
+        let Some(steps) = line.ok().and_then(|line| line.trim().parse().ok()) else { break };
+        println!("{}", json!(stepper.times(steps)?));
+    }
+    Ok(())
+}
+
+/// The line for people.
+fn sentence(line: &Value) -> String {
+    let text = |key: &str| line[key].as_str().unwrap_or("–").to_owned();
+    let number = |key: &str| line[key].as_f64().map_or("–".to_owned(), |x| format!("{x:.1}"));
+    let checks: Vec<String> = line["checks"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|x| format!("{:.6}", x.as_f64().unwrap_or(f64::NAN)))
+        .collect();
+    format!(
+        "{} {} {}: median {} ms of {} rounds (least {}), first call {} ms, peak {} MB, {} {}",
+        text("network"),
+        text("mode"),
+        text("dtype"),
+        number("median_ms"),
+        line["rounds"],
+        number("min_ms"),
+        number("first_ms"),
+        number("peak_mb"),
+        if line["mode"] == "train" { "losses" } else { "mean magnitudes" },
+        checks.join(" ")
+    )
+}
+
+fn ms(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
