@@ -130,16 +130,19 @@ fn compiled_attention_agrees_with_the_interpreter() {
         let (reference, fused) =
             support::lowered(case.program()).unwrap_or_else(|e| panic!("{case:?}: {e}"));
         let mut inputs = case.inputs(&mut dice);
-        if round % 4 == 3 {
-            // Something that is no finite number among the keys and the values.
-            for name in ["k", "v"] {
-                let of = &inputs[name];
-                let mut numbers = of.to_f64s();
-                let at = dice.below(numbers.len());
-                numbers[at] = dice.pick(&[f64::NAN, f64::INFINITY]);
-                let changed = Value::from_f64s(of.ty.clone(), &numbers).expect("the same type");
-                inputs.insert(name.to_owned(), changed);
-            }
+        // A number that is not finite in each of two operands.
+        let spoilt: &[&str] = match round % 4 {
+            1 => &["q", "dy"],
+            3 => &["k", "v"],
+            _ => &[],
+        };
+        for name in spoilt {
+            let of = &inputs[*name];
+            let mut numbers = of.to_f64s();
+            let at = dice.below(numbers.len());
+            numbers[at] = dice.pick(&[f64::NAN, f64::INFINITY, f64::NEG_INFINITY]);
+            let changed = Value::from_f64s(of.ty.clone(), &numbers).expect("the same type");
+            inputs.insert((*name).to_owned(), changed);
         }
         let wanted =
             support::expected(&reference, &inputs).unwrap_or_else(|e| panic!("{case:?}: {e}"));

@@ -500,7 +500,9 @@ impl Run<'_> {
             let less: R = self.element(less, [batch, head, at, 0])?;
             let mut sum = vec![zero; width];
             for key in 0..self.seen(query) {
-                let weight = self.score(query, &q, key)?.sub(log).exp();
+                let score = self.score(query, &q, key)?;
+                // The logarithm is NaN where a score is, which what is masked takes no part in.
+                let weight = if score == never { zero } else { score.sub(log).exp() };
                 let kept = self.kept::<R>(query, key);
                 let v = self.row::<R>(of_v, [batch, shared, key], value)?;
                 let inner = dot(&gradient, &v);

@@ -47,7 +47,9 @@ pub(crate) fn differentiate(
     slopes: &Slopes<f64>,
 ) {
     for (at, (weight, slope)) in row.iter_mut().zip(inner).enumerate() {
-        *weight = exp(scoring.score(*weight, at) - slopes.log);
+        let score = scoring.score(*weight, at);
+        // `log` may be NaN, and then `NEVER - log` is.
+        *weight = if score == NEVER { 0.0 } else { exp(score - slopes.log) };
         let kept = scoring.kept.map(|kept| kept[at]);
         let of_weight = kept.map_or(*slope, |kept| *slope * kept);
         *slope = if *weight == 0.0 { 0.0 } else { *weight * (of_weight - slopes.less) };

@@ -245,7 +245,7 @@ fn differentiated<V: Vector, R: Rounding, const N: usize>(
     scoring: &Scoring<'_>,
     slopes: &Slopes,
 ) {
-    let [log, less, zero] = [slopes.log, slopes.less, 0.0].map(Pair::<V>::splat);
+    let [log, less, zero, never] = [slopes.log, slopes.less, 0.0, NEVER].map(Pair::<V>::splat);
     let chunks = row.chunks_exact_mut(ROW).zip(inner.chunks_exact_mut(ROW));
     for (i, (chunks, inner)) in chunks.enumerate() {
         for j in 0..N {
@@ -253,7 +253,9 @@ fn differentiated<V: Vector, R: Rounding, const N: usize>(
             let Pair(first, second) = both::<V>(chunks, lane);
             let first = scoring.scores(first, at, lane);
             let second = scoring.scores(second, at + LANES, lane);
-            let mut weights = exp(Pair(first, second).sub(log));
+            let scores = Pair(first, second);
+            // `log` may be NaN, and then `never - log` is.
+            let mut weights = Pair::select(scores.eq(never), zero, exp(scores.sub(log)));
             let mut slope = both(inner, lane);
             let kept = scoring.kept.map(|kept| both(&kept[at..], lane));
             if let Some(kept) = kept {

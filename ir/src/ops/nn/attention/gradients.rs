@@ -100,6 +100,8 @@ impl<'t> Weights<'t> {
                 .mul(kept_scale(p))
         });
         let weights = scores.sub(lse.unsqueeze(3)).exp();
+        // The logarithm of a query that is NaN is NaN, and what it does not see has the weight zero all the same.
+        let weights = scores.eq(never).choose(t.zeros_like(weights), weights);
         Weights { q, k, v, weights, hidden: weights.eq(0.0), kept }
     }
 
