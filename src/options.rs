@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use tracecast_codegen::Vectors;
 use tracecast_ir::Verified;
 use tracecast_ir::policy::PolicySet;
+use tracecast_passes::fuse::{Prices, Settings};
 use tracecast_passes::{PassOptions, Precision};
 use tracecast_runtime::{Device, Executable, Registry};
 
@@ -45,6 +46,7 @@ pub struct Options {
     progress: Option<Arc<ProgressHook>>,
     keep_history: bool,
     strict: bool,
+    store_all: bool,
     seed: u64,
     programs: usize,
     program_bytes: usize,
@@ -94,6 +96,7 @@ impl Options {
             observer: None,
             progress: None,
             keep_history: false,
+            store_all: false,
             strict: false,
             seed: 0,
             programs: 8,
@@ -266,6 +269,14 @@ impl Options {
     #[must_use]
     pub fn keep_history(mut self, keep: bool) -> Self {
         self.keep_history = keep;
+        self
+    }
+
+    /// With every value of the program stored, so that a test can measure what fusion rematerialises.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn store_all(mut self, store: bool) -> Self {
+        self.store_all = store;
         self
     }
 
@@ -452,6 +463,7 @@ impl Options {
             fold: self.fold,
             // A trace says that there is no such device.
             forms: self.known().map(|(home, _)| home.forms.clone()).unwrap_or_default(),
+            fusion: Settings { prices: Prices::CPU, store_all: self.store_all },
         }
     }
 

@@ -56,7 +56,7 @@ impl Explain {
             policies: Some(self.program.policies()?),
             fold: !self.no_fold,
             precision: self.precision,
-            forms: on.passes().forms,
+            ..on.passes()
         };
         let device = self.device.as_deref().map(devices::site).transpose();
         let device = device.map_err(Failure::Usage)?.unwrap_or_default();

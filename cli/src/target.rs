@@ -41,6 +41,10 @@ pub(crate) struct Target {
     /// Keeps compiled kernels in this folder, and uses those that are there
     #[arg(long, value_name = "FOLDER")]
     code_cache: Option<PathBuf>,
+
+    /// Stores every value before `fuse`, gradients included, to measure what fusion rematerialises
+    #[arg(long, hide = true)]
+    store_all: bool,
 }
 
 impl Target {
@@ -49,7 +53,8 @@ impl Target {
         let options = devices::options()
             .device(&self.device)
             .threads(usize::from(self.threads))
-            .precision(self.precision);
+            .precision(self.precision)
+            .store_all(self.store_all);
         #[cfg(feature = "cpu")]
         let options = options.vectors(self.vectors());
         match &self.code_cache {

@@ -55,12 +55,20 @@ pub struct PassOptions {
     pub precision: Precision,
     /// The forms of kernels that the device has code for; see [`Decompose`].
     pub forms: Vec<FormKind>,
+    /// What fusion weighs: the prices of the device's kind.
+    pub fusion: fuse::Settings,
 }
 
 impl Default for PassOptions {
     fn default() -> Self {
         let forms = FormKind::ALL.to_vec();
-        PassOptions { policies: None, fold: true, precision: Precision::Exact, forms }
+        PassOptions {
+            policies: None,
+            fold: true,
+            precision: Precision::Exact,
+            forms,
+            fusion: fuse::Settings::default(),
+        }
     }
 }
 
@@ -93,8 +101,8 @@ fn passes(options: &PassOptions) -> Vec<Box<dyn Pass>> {
         // Share equal values, drop the dead and what cancels exactly; optional.
         Box::new(Simplify),
         // Move casts to where they cost least; optional.
-        Box::new(Place::new(options.precision)),
+        Box::new(Place::new(options.precision).for_fusion(options.fusion)),
         // Nothing after this sees an op.
-        Box::new(Fuse),
+        Box::new(Fuse::new(options.fusion)),
     ]
 }

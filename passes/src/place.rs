@@ -38,7 +38,7 @@ mod tests;
 
 pub use precision::Precision;
 
-use crate::fuse::{Forecast, Foreseen};
+use crate::fuse::{Forecast, Foreseen, Settings};
 use crate::pass::{Pass, swept};
 use crate::simplify::{Shared, rewritten};
 use copies::{Takes, copies};
@@ -54,6 +54,7 @@ use tracecast_ir::{DType, Graph, NodeId, Promise, Reason, Stage, TraceError, Ver
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Place {
     precision: Precision,
+    fusion: Settings,
 }
 
 impl Place {
@@ -62,7 +63,14 @@ impl Place {
 
     /// The pass under that precision.
     pub fn new(precision: Precision) -> Self {
-        Place { precision }
+        Place { precision, fusion: Settings::default() }
+    }
+
+    /// The same pass for a device whose kernels are fused with these settings.
+    #[must_use]
+    pub fn for_fusion(mut self, fusion: Settings) -> Self {
+        self.fusion = fusion;
+        self
     }
 
     /// Which results it may change.
@@ -88,26 +96,26 @@ impl Pass for Place {
         if graph.stage() != Stage::Core {
             return rewritten(graph, |graph| placed_twice(graph, None));
         }
-        let before = Foreseen::of(graph);
+        let before = Foreseen::of(graph, self.fusion);
         let placed = rewritten(graph, |graph| placed_twice(graph, Some(&before)))?;
         if is_same(graph, &placed) {
             return match (self.precision, before.made()) {
                 (Precision::Exact, Some(forecast)) => Ok(placed.with_note(forecast)),
                 (Precision::Exact, None) => Ok(placed),
                 (Precision::Optimised, made) => {
-                    let forecast = made.unwrap_or_else(|| Forecast::known(graph));
-                    relax::relaxed(placed, forecast)
+                    let forecast = made.unwrap_or_else(|| Forecast::known(graph, &self.fusion));
+                    relax::relaxed(placed, forecast, &self.fusion)
                 }
             };
         }
-        let (placed, now) = settled(placed)?;
+        let (placed, now) = settled(placed, &self.fusion)?;
         let (best, forecast) = match now.moved > before.forecast().moved {
             true => (Graph::clone(graph), before.forecast().clone()),
             false => (placed, now),
         };
         match self.precision {
             Precision::Exact => Ok(best.with_note(forecast)),
-            Precision::Optimised => relax::relaxed(best, forecast),
+            Precision::Optimised => relax::relaxed(best, forecast, &self.fusion),
         }
     }
 }
@@ -116,8 +124,8 @@ impl Pass for Place {
 const ROUNDS: usize = 4;
 
 /// Kernels become others when casts move: the program with copies as they are best for those that it has now, and its kernels.
-fn settled(mut graph: Graph) -> Result<(Graph, Arc<Forecast>), TraceError> {
-    let mut forecast = Arc::new(Forecast::of(&graph));
+fn settled(mut graph: Graph, fusion: &Settings) -> Result<(Graph, Arc<Forecast>), TraceError> {
+    let mut forecast = Arc::new(Forecast::of(&graph, fusion));
     for _ in 0..ROUNDS {
         let demands = demands(&graph);
         let copies = copies(&graph, &demands, || &forecast);
@@ -125,7 +133,7 @@ fn settled(mut graph: Graph) -> Result<(Graph, Arc<Forecast>), TraceError> {
             break;
         }
         let next = placed_with(&graph, &demands, &copies)?;
-        let now = Arc::new(Forecast::of(&next));
+        let now = Arc::new(Forecast::of(&next, fusion));
         if now.moved > forecast.moved || is_same(&graph, &next) {
             break;
         }
@@ -155,7 +163,7 @@ fn placed_twice(graph: &Graph, kernels: Option<&Foreseen<'_>>) -> Result<Graph, 
         roundings.iter().any(|(_, wide)| wide == from && to.bytes() < from.bytes())
     };
     if roundings.iter().any(follows) {
-        placed(&once, kernels.map(|_| Foreseen::of(&once)).as_ref())
+        placed(&once, kernels.map(|kernels| kernels.same_of(&once)).as_ref())
     } else {
         Ok(once)
     }

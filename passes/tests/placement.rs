@@ -163,7 +163,7 @@ fn moved(graph: &Graph) -> usize {
 
 /// The bytes that the kernels of a program read and write.
 fn moved_fused(graph: &Verified) -> usize {
-    let fused = after(&Fuse, graph);
+    let fused = after(&Fuse::default(), graph);
     let kernels = fused.nodes().filter_map(|id| match fused.node(id).attrs.get("kernel") {
         Some(Attr::Kernel(kernel)) => Some(kernel.clone()),
         _ => None,

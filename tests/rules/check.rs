@@ -137,7 +137,8 @@ fn compiled(graph: &Verified) -> Executable {
         let options = CpuOptions { threads: Some(1), ..CpuOptions::default() };
         Arc::new(CpuDevice::new(options).expect("a host that compiles"))
     });
-    let fused = if graph.stage() == Stage::Fused { graph.clone() } else { after(graph, &Fuse) };
+    let fused =
+        if graph.stage() == Stage::Fused { graph.clone() } else { after(graph, &Fuse::default()) };
     Program::plan(&fused).and_then(|plan| plan.load(device.clone())).expect("compiles")
 }
 
@@ -167,7 +168,7 @@ pub(crate) fn checked(what: &str, dtype: DType, program: Recorded<'_>) -> Verifi
     let simple = after(&before, &Simplify);
     let placed = after(&simple, &Place::default());
     let only_placed = after(&before, &Place::default());
-    let fused = after(&placed, &Fuse);
+    let fused = after(&placed, &Fuse::default());
     let others = [&simple, &placed, &only_placed, &fused];
     let tensors = tensors(dtype);
     let inputs: HashMap<String, Value> = [("x".to_owned(), tensors[0].value().clone())].into();

@@ -141,7 +141,7 @@ fn l9_what_all_uses_round_is_stored_rounded() {
             vec![y.relu().cast(low), y.permute([1, 0]).cast(low), y.neg().reshape([-1]).cast(low)]
         });
         assert_eq!(casts(&placed), 1, "{}", *placed);
-        let fused = after(&placed, &Fuse);
+        let fused = after(&placed, &Fuse::default());
         let wide = fused.nodes().filter(|id| fused.port_of(*id).is_none());
         let wide = wide.flat_map(|id| fused.node(id).results.to_vec()).any(|ty| ty.dtype == F32);
         assert!(!wide, "nothing is stored in f32: {}", *fused);
@@ -161,7 +161,7 @@ fn l10_widening_costs_no_kernel() {
             let wide = x.cast(F32);
             vec![wide.exp(), wide.permute([1, 0]).reduce_row(Some("sum"))]
         });
-        let fused = after(&placed, &Fuse);
+        let fused = after(&placed, &Fuse::default());
         for id in fused.nodes() {
             if let Some(tracecast_ir::Attr::Kernel(kernel)) = fused.node(id).attrs.get("kernel") {
                 assert!(!kernel.only_casts(), "a kernel that only casts: {}", *fused);

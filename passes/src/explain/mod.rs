@@ -119,7 +119,7 @@ pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Pass
     let exact = simple.map(|simple| Place::default().run(&simple)).transpose().map_err(in_place)?;
     let names = Names::new(graph);
     let fuse = |error: TraceError| PassError::InPass { pass: Fuse::NAME, error };
-    let housed = crate::fuse::homes(&placed).map_err(fuse)?;
+    let housed = crate::fuse::homes(&placed, &options.fusion).map_err(fuse)?;
     let found = casts::Found {
         traced: graph,
         core: core.as_deref(),

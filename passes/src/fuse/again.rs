@@ -1,13 +1,13 @@
 //! Computed again or stored: what a cheap function of values that lie in memory anyway costs either way, in bytes.
 //!
 //! Storing a value costs a write, and a read by each kernel that takes it. Computing it again costs the reads of what it is made of, as
-//! far as a kernel does not read that anyway, and arithmetic: of what takes no division and no function, two operations weigh as much
-//! as a byte (512-bit vectors against memory of 50 GB/s). What a single node of another kernel takes, and nothing else, is not computed
+//! far as a kernel does not read that anyway, and arithmetic (`cost`). What a single node of another kernel takes, and nothing else, is not computed
 //! again but there instead, whatever it is. What a contraction multiplies is stored, since it is packed fastest from memory.
 //!
 //! Before: `z = sub (sub x m) l` with one `m` and `l` per row is stored for the gradient, which reads it. After: the gradient reads `x`,
 //! `m` and `l`.
 
+use super::cost::{Cost, LONGEST_CHAIN, SMALLER, Weighed, operations};
 use super::grouping::Groups;
 use super::reach::is_given;
 use tracecast_ir::hash::{FxHashMap, FxHashSet};
@@ -17,27 +17,20 @@ use tracecast_ir::kernel::{FormKind, Operands};
 use tracecast_ir::op::Lower;
 use tracecast_ir::{Graph, NodeId, ValueId};
 
-/// So many operations weigh as much as a byte.
-const OPERATIONS_PER_BYTE: usize = 2;
-/// A value that takes more operations is stored.
-const MOST: usize = 16;
-/// What is stored for the sake of computing a value again is at least so many times smaller.
-const SMALLER: usize = 8;
-
 /// Values that kernels store for others although it costs less to compute them where they are read.
-pub(super) fn cheaper_again(groups: &Groups<'_>) -> Vec<NodeId> {
+pub(super) fn cheaper_again(groups: &Groups<'_>) -> (Vec<NodeId>, FxHashMap<NodeId, Weighed>) {
     let stored = groups.stored();
     let is_stored = |n: &NodeId| stored[n.index()];
     let candidates: Vec<NodeId> =
         groups.graph.nodes().filter(|n| is_stored(n) && is_candidate(groups, *n)).collect();
     if candidates.is_empty() {
-        return candidates;
+        return (candidates, FxHashMap::default());
     }
     let mut prices = Prices::of(groups, stored);
     for n in candidates {
         prices.decide(n);
     }
-    prices.again.into_iter().collect()
+    (prices.again.into_iter().collect(), prices.weighed)
 }
 
 /// True for elementwise code over floats or truth values, cheap or read once, whose result is none of the program's.
@@ -77,6 +70,7 @@ struct Prices<'g, 'a> {
     known: FxHashSet<(usize, NodeId)>,
     /// What will be computed again.
     again: FxHashSet<NodeId>,
+    weighed: FxHashMap<NodeId, Weighed>,
 }
 
 impl<'g, 'a> Prices<'g, 'a> {
@@ -89,6 +83,7 @@ impl<'g, 'a> Prices<'g, 'a> {
             as_they_lie: FxHashSet::default(),
             known: FxHashSet::default(),
             again: FxHashSet::default(),
+            weighed: FxHashMap::default(),
         };
         for reader in graph.nodes() {
             let Some(kernel) = of[reader.index()] else { continue };
@@ -142,18 +137,23 @@ impl<'g, 'a> Prices<'g, 'a> {
         }
         let fresh = recipe.sources.iter().filter(|s| !self.is_in_memory(**s));
         let fresh: Vec<NodeId> = fresh.copied().collect();
-        let mut cost: usize = fresh.iter().map(|s| self.bytes(*s)).sum();
+        let written = fresh.iter().map(|s| self.bytes(*s)).sum();
+        let mut again = Cost { written, ..Cost::default() };
         for (kernel, positions) in kernels {
             let read = recipe.sources.iter().filter(|s| !self.known.contains(&(*kernel, **s)));
-            cost += read.map(|s| self.bytes(*s)).sum::<usize>();
+            let read = read.map(|s| self.bytes(*s)).sum();
             let growing = &self.groups.growing[*kernel];
             // Rows are gone over at least twice.
             let is_row = growing.form == FormKind::Nest && growing.reduces;
             let passes = if is_row && !is_moved { 2 } else { 1 };
-            cost += positions * recipe.operations * passes / OPERATIONS_PER_BYTE;
+            again += Cost { written: 0, read, operations: positions * recipe.operations * passes };
         }
-        let saved = self.bytes(n) * (1 + kernels.len());
-        if cost < saved + if is_moved { self.left(n, &recipe) } else { 0 } {
+        let left = if is_moved { self.left(n, &recipe) } else { 0 };
+        let read = self.bytes(n) * kernels.len() + left;
+        let stored = Cost { written: self.bytes(n), read, operations: 0 };
+        let prices = &self.groups.reach().program.prices;
+        self.weighed.insert(n, Weighed { stored, rematerialised: again });
+        if again.price(prices) < stored.price(prices) {
             let read = |kernel: &usize| recipe.sources.iter().map(|s| (*kernel, *s)).collect();
             let read: Vec<Vec<(usize, NodeId)>> = kernels.keys().map(read).collect();
             self.known.extend(read.into_iter().flatten());
@@ -185,10 +185,10 @@ impl<'g, 'a> Prices<'g, 'a> {
             recipe.steps.push(at);
         }
         if !is_moved {
-            recipe.operations += operations(graph, at);
+            recipe.operations += operations(graph, at, &reach.program.prices);
         }
-        recipe.operations <= MOST
-            && recipe.steps.len() <= MOST
+        recipe.operations <= LONGEST_CHAIN
+            && recipe.steps.len() <= LONGEST_CHAIN
             && graph.args(at).iter().all(|arg| {
                 let source = arg.node;
                 if reach.inline[source.index()] {
@@ -209,19 +209,5 @@ impl<'g, 'a> Prices<'g, 'a> {
                     && (is_moved || is_cheap(graph, source))
                     && self.follow(n, source, is_moved, recipe)
             })
-    }
-}
-
-/// What a step takes: rounding to 16 bits is a few operations, widening none.
-fn operations(graph: &Graph, n: NodeId) -> usize {
-    let node = graph.node(n);
-    match graph.args(n).first() {
-        _ if !matches!(lowering(graph, n), Some(Lower::Map(_))) => 0,
-        Some(x) if node.op.is_cast() => {
-            let to = node.attrs.dtype("to").unwrap_or(graph.ty(*x).dtype);
-            if graph.ty(*x).dtype.fits_in(to) { 0 } else { 4 }
-        }
-        None => 0,
-        Some(_) => 1,
     }
 }

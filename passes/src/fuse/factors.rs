@@ -12,48 +12,53 @@ use tracecast_ir::kernel::index::{Index, linear, through};
 use tracecast_ir::op::{Intrinsic, Lower};
 use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 
-impl Reach {
-    /// Takes out of `inline` what would be computed across the rows of a factor.
-    pub(super) fn settle_factors(&mut self, graph: &Graph) {
-        for n in graph.nodes().filter(|n| self.program.live[n.index()]) {
-            if !matches!(lowering(graph, n), Some(Lower::Contract)) {
-                continue;
-            }
-            for factor in graph.args(n) {
-                if let Some((top, index)) = self.computed(graph, factor)
-                    && self.goes_across(graph, top, &index)
-                {
-                    self.inline[top.index()] = false;
-                }
-            }
-        }
-    }
+/// How the elements of a computed factor are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packed {
+    /// In vectors along its rows.
+    AlongRows,
+    /// One at a time: something that they are made of lies across the rows.
+    AcrossRows,
+    /// One at a time, each with a guard.
+    ThroughWindows,
+}
 
-    /// The first thing that is computed for a factor, from the contraction on, and its index; none if it is packed as it lies, with one
-    /// rounding at most.
-    fn computed(&self, graph: &Graph, factor: ValueId) -> Option<(NodeId, Index)> {
+impl Reach {
+    /// The first value that is computed for a factor, from the contraction on; none if it is packed from memory, with one rounding at most.
+    pub(super) fn computed(&self, graph: &Graph, factor: ValueId) -> Option<(NodeId, Packed)> {
         let rank = graph.ty(factor).shape.rank();
-        let mut at = (factor.node, Index::identity(rank, rank));
-        let mut rounded: Option<(NodeId, Index)> = None;
+        // Behind windows elements are found one by one, whatever their index.
+        let mut at = (factor.node, Some(Index::identity(rank, rank)));
+        let mut rounded = None;
         while self.inline[at.0.index()] {
             let (node, index) = &at;
             let x = graph.args(*node).first().copied();
             let is_cast = graph.node(*node).op.intrinsic() == Some(Intrinsic::Cast);
-            at = match (lowering(graph, *node), x) {
-                (Some(Lower::View(_)), Some(x)) => (x.node, through(graph, *node, index)?),
-                (Some(Lower::Map(_)), Some(x)) if is_cast => {
+            at = match (lowering(graph, *node), x, index) {
+                (Some(Lower::View(_)), Some(x), Some(index)) => {
+                    (x.node, Some(through(graph, *node, index)?))
+                }
+                (Some(Lower::View(_) | Lower::Windows), Some(x), _) => (x.node, None),
+                (Some(Lower::Map(_)), Some(x), _) if is_cast => {
                     let fits = graph.ty(x).dtype.fits_in(graph.node(*node).results[0].dtype);
                     if !fits && let Some(first) = rounded.replace(at.clone()) {
-                        return Some(first);
+                        return Some(self.packed(graph, first));
                     }
                     (x.node, at.1)
                 }
-                // Packing knows windows, whatever their steps.
-                (Some(Lower::Windows), _) => return None,
-                _ => return Some(rounded.unwrap_or(at)),
+                _ => return Some(self.packed(graph, rounded.unwrap_or(at))),
             };
         }
         None
+    }
+
+    fn packed(&self, graph: &Graph, (top, index): (NodeId, Option<Index>)) -> (NodeId, Packed) {
+        let packed = match index {
+            None => Packed::ThroughWindows,
+            Some(index) if self.goes_across(graph, top, &index) => Packed::AcrossRows,
+            Some(_) => Packed::AlongRows,
+        };
+        (top, packed)
     }
 
     /// True if something that `top` is made of lies across the last axis of the factor.

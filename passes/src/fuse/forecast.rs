@@ -1,9 +1,11 @@
 //! Which kernels the nodes of a program become parts of: foretold for passes that come before, and what `fuse` makes.
 
+use super::cost::{Settings, Weighed};
 use super::grouping::Groups;
 use super::program::exchanged;
 use std::cell::OnceCell;
 use std::sync::Arc;
+use tracecast_ir::hash::FxHashMap;
 use tracecast_ir::kernel::build::Group;
 use tracecast_ir::{Graph, NodeId};
 
@@ -19,14 +21,16 @@ pub(crate) struct Forecast {
     pub(crate) moved: usize,
     /// The nodes of each kernel.
     pub(super) groups: Vec<Group>,
+    /// Values of which both storing and rematerialising were possible.
+    pub(super) weighed: FxHashMap<NodeId, Weighed>,
 }
 
 impl Forecast {
-    pub(crate) fn of(graph: &Graph) -> Self {
-        let grown = Groups::of(graph);
+    pub(crate) fn of(graph: &Graph, settings: &Settings) -> Self {
+        let grown = Groups::of(graph, settings);
         let moved = grown.bytes_moved();
         let mut stored = grown.stored();
-        let (groups, inline) = grown.finished();
+        let (groups, inline, weighed) = grown.finished();
         let mut kernel = vec![None; graph.len()];
         for (number, group) in groups.iter().enumerate() {
             group.members.iter().for_each(|m| kernel[m.index()] = Some(number));
@@ -34,12 +38,12 @@ impl Forecast {
         let live = graph.live();
         let wanted = graph.roots().map(|v| v.node).chain(exchanged(graph, &live));
         wanted.for_each(|n| stored[n.index()] &= kernel[n.index()].is_some());
-        Forecast { kernel, inline, stored, moved, groups }
+        Forecast { kernel, inline, stored, moved, groups, weighed }
     }
 
     /// The forecast that the pass before has left with the program, or a new one.
-    pub(crate) fn known(graph: &Graph) -> Arc<Forecast> {
-        graph.note::<Forecast>().unwrap_or_else(|| Arc::new(Forecast::of(graph)))
+    pub(crate) fn known(graph: &Graph, settings: &Settings) -> Arc<Forecast> {
+        graph.note::<Forecast>().unwrap_or_else(|| Arc::new(Forecast::of(graph, settings)))
     }
 
     /// True if kernels write the value of that node to memory.
@@ -51,16 +55,22 @@ impl Forecast {
 /// The forecast for a program, made when it is first asked for.
 pub(crate) struct Foreseen<'a> {
     graph: &'a Graph,
+    settings: Settings,
     forecast: OnceCell<Arc<Forecast>>,
 }
 
 impl<'a> Foreseen<'a> {
-    pub(crate) fn of(graph: &'a Graph) -> Self {
-        Foreseen { graph, forecast: OnceCell::new() }
+    pub(crate) fn of(graph: &'a Graph, settings: Settings) -> Self {
+        Foreseen { graph, settings, forecast: OnceCell::new() }
+    }
+
+    /// The same for another program.
+    pub(crate) fn same_of<'b>(&self, graph: &'b Graph) -> Foreseen<'b> {
+        Foreseen::of(graph, self.settings)
     }
 
     pub(crate) fn forecast(&self) -> &Arc<Forecast> {
-        self.forecast.get_or_init(|| Arc::new(Forecast::of(self.graph)))
+        self.forecast.get_or_init(|| Arc::new(Forecast::of(self.graph, &self.settings)))
     }
 
     /// The forecast, if somebody has asked for it.

@@ -12,6 +12,7 @@
 
 use super::again::cheaper_again;
 use super::column::takes_columns;
+use super::cost::{Settings, Weighed};
 use super::exchanges::Number;
 use super::largest::Magnitudes;
 use super::needs::Needs;
@@ -20,6 +21,7 @@ use super::reach::{At, Reach, Read, Reads};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::Arc;
+use tracecast_ir::hash::FxHashMap;
 use tracecast_ir::kernel::build::{Group, domain, form, is_row, lowering};
 use tracecast_ir::kernel::update::predicated;
 use tracecast_ir::kernel::{FormKind, Joins};
@@ -63,11 +65,12 @@ pub(super) struct Groups<'a> {
 
 impl<'a> Groups<'a> {
     /// The kernels of a program, with values stored or computed again as that costs less.
-    pub(super) fn of(graph: &'a Graph) -> Self {
-        let mut reach = Reach::of(graph, Arc::new(Program::of(graph)));
+    pub(super) fn of(graph: &'a Graph, settings: &Settings) -> Self {
+        let mut reach = Reach::of(graph, Arc::new(Program::of(graph, settings)));
         let reads = reach.settle(graph);
-        let groups = Groups::form(graph, reach, reads);
-        let again = cheaper_again(&groups);
+        let mut groups = Groups::form(graph, reach, reads);
+        let (again, weighed) = cheaper_again(&groups);
+        groups.reach.weighed.extend(weighed);
         if again.is_empty() {
             return groups;
         }
@@ -110,12 +113,12 @@ impl<'a> Groups<'a> {
         groups
     }
 
-    /// The groups, by number, and what is computed again where it is needed.
-    pub(super) fn finished(self) -> (Vec<Group>, Vec<bool>) {
+    /// The groups, by number, what is computed again where it is needed, and what was weighed.
+    pub(super) fn finished(self) -> (Vec<Group>, Vec<bool>, FxHashMap<NodeId, Weighed>) {
         let mut alive: Vec<Growing> =
             self.growing.into_iter().filter(|g| g.into.is_none()).collect();
         alive.sort_unstable_by_key(|g| g.number);
-        (alive.into_iter().map(|g| g.group).collect(), self.reach.inline)
+        (alive.into_iter().map(|g| g.group).collect(), self.reach.inline, self.reach.weighed)
     }
 
     /// What is computed again.

@@ -1,6 +1,7 @@
 //! Where fusion puts casts: which of them are part of a load, a store, the packing or the epilogue of a contraction, or of what a
 //! kernel has in registers; and which are a kernel of their own.
 
+use super::cost::Settings;
 use super::memory::{Again, Stored, memory};
 use super::program::is_exchange;
 use super::{Forecast, Fused};
@@ -99,8 +100,8 @@ impl fmt::Display for KernelCost {
 ///
 /// # Errors
 /// As the pass [`Fuse`](super::Fuse).
-pub fn homes(graph: &Graph) -> Result<Homes, TraceError> {
-    let forecast = Forecast::known(graph);
+pub fn homes(graph: &Graph, settings: &Settings) -> Result<Homes, TraceError> {
+    let forecast = Forecast::known(graph, settings);
     let fused = Fused::of(graph, &forecast)?;
     let names = fused.names();
     let kernel_of: HashMap<ValueId, usize> = fused

@@ -12,12 +12,14 @@
 mod again;
 mod between;
 mod column;
+mod cost;
 mod epilogues;
 mod exchanges;
 mod factors;
 mod forecast;
 mod grouping;
 mod homes;
+mod inline;
 mod largest;
 mod memory;
 mod needs;
@@ -27,6 +29,7 @@ mod segments;
 mod steps;
 mod users;
 
+pub use cost::{Cost, Prices, Settings, Weighed};
 pub(crate) use forecast::{Forecast, Foreseen};
 pub use homes::{Home, Homes, Housed, KernelCost, homes};
 pub use memory::{Again, Keep, Stored};
@@ -51,11 +54,18 @@ use tracecast_ir::{
 
 /// Core ops become kernels.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Fuse;
+pub struct Fuse {
+    settings: Settings,
+}
 
 impl Fuse {
     /// The name of the pass.
     pub const NAME: &'static str = "fuse";
+
+    /// The pass with these settings.
+    pub fn new(settings: Settings) -> Self {
+        Fuse { settings }
+    }
 }
 
 impl Pass for Fuse {
@@ -75,7 +85,7 @@ impl Pass for Fuse {
         if graph.stage() == Stage::Fused {
             return Ok(Graph::clone(graph));
         }
-        let forecast = Forecast::known(graph);
+        let forecast = Forecast::known(graph, &self.settings);
         record(graph, Fused::of(graph, &forecast)?)
     }
 }

@@ -1,5 +1,6 @@
 //! What is known of a program before its nodes are grouped.
 
+use super::cost::{Prices, Settings};
 use super::exchanges::Exchanges;
 use super::largest::Magnitudes;
 use super::steps::steps;
@@ -22,18 +23,28 @@ pub(super) struct Program {
     pub(super) magnitudes: Magnitudes,
     /// The ways to what ranks exchange.
     pub(super) exchanges: Exchanges,
+    pub(super) prices: Prices,
 }
 
 impl Program {
-    pub(super) fn of(graph: &Graph) -> Self {
+    pub(super) fn of(graph: &Graph, settings: &Settings) -> Self {
         let (live, users) = (graph.live(), Users::of_graph(graph));
         let mut is_root = vec![false; graph.len()];
         graph.roots().for_each(|v| is_root[v.node.index()] = true);
+        if settings.store_all {
+            let is_value = |n: &NodeId| {
+                let lower = lowering(graph, *n);
+                let is_source = matches!(lower, Some(Lower::Port | Lower::Data));
+                let is_view = matches!(lower, Some(Lower::View(_) | Lower::Windows));
+                live[n.index()] && !graph.args(*n).is_empty() && !is_source && !is_view
+            };
+            graph.nodes().filter(is_value).for_each(|n| is_root[n.index()] = true);
+        }
         exchanged(graph, &live).for_each(|n| is_root[n.index()] = true);
         let step = steps(graph, &live, &users);
         let magnitudes = Magnitudes::of(graph, &live, &is_root, &users);
         let exchanges = Exchanges::of(graph, &live);
-        Program { live, is_root, users, step, magnitudes, exchanges }
+        Program { live, is_root, users, step, magnitudes, exchanges, prices: settings.prices }
     }
 }
 

@@ -1,22 +1,16 @@
 //! What a node reads from memory or from other kernels, and which nodes are computed again wherever they are needed.
 
+use super::cost::Weighed;
 use super::program::Program;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
+use tracecast_ir::hash::FxHashMap;
 use tracecast_ir::kernel::build::{domain, factors, is_zeros, lowering, own_index, seen};
 use tracecast_ir::kernel::index::{self, Index, linear, seen_through, through};
 use tracecast_ir::kernel::{FormKind, Operands};
 use tracecast_ir::op::{Intrinsic, Lower, Position, View};
-use tracecast_ir::{Graph, NodeId, Shape, Size, TensorType, ValueId};
+use tracecast_ir::{Graph, NodeId, Shape, Size};
 
-/// A function of memory that takes more ops is stored once and not computed again.
-const MOST_AGAIN: usize = 64;
-/// So is one of what kernels make, if that has so many times more bytes: the sum of all that the layers of a network have added to what
-/// came in would be computed from the beginning in every layer.
-const MOST_READ: usize = 2;
-/// A function of so many ops that is only read at places further apart than [`NEAR`] is stored once: made in order it takes vectors, where it is read it
-/// would take its elements one by one.
-const FEW_AGAIN: usize = 3;
 /// Places so far apart are read by vectors.
 const NEAR: i64 = 2;
 
@@ -26,6 +20,8 @@ pub(super) struct Reach {
     /// Nodes that belong to no kernel: each kernel that needs them computes them from what they read.
     pub(super) inline: Vec<bool>,
     pub(super) program: Arc<Program>,
+    /// Values of which both storing and inlining were possible.
+    pub(super) weighed: FxHashMap<NodeId, Weighed>,
 }
 
 /// A value that a node reads, behind inlined nodes.
@@ -80,83 +76,25 @@ impl Place {
 
 impl Reach {
     pub(super) fn of(graph: &Graph, program: Arc<Program>) -> Self {
-        let mut reach = Reach { inline: vec![false; graph.len()], program };
+        let inline = vec![false; graph.len()];
+        let mut reach = Reach { inline, program, weighed: FxHashMap::default() };
         reach.choose_inline(graph);
-        reach.settle_factors(graph);
         reach
     }
 
-    /// Views, constants and cheap functions of memory, unless they are wanted as results.
-    fn choose_inline(&mut self, graph: &Graph) {
-        let program = &*self.program.clone();
-        let (live, users) = (&program.live, &program.users);
-        let wanted = |n: &NodeId| live[n.index()] && !program.is_root[n.index()];
-        // How many ops are computed again where a node is needed.
-        let mut cost = vec![0usize; graph.len()];
-        // The bytes of what kernels make that are read where a node is computed again.
-        let mut read = vec![0usize; graph.len()];
-        for n in graph.nodes().filter(wanted) {
-            let args = graph.args(n);
-            let is_map = matches!(lowering(graph, n), Some(Lower::Map(_)));
-            let below = args.iter().fold(0usize, |sum, a| sum.saturating_add(cost[a.node.index()]));
-            cost[n.index()] = below.saturating_add(usize::from(is_map));
-            let bytes = |ty: &TensorType| graph.hint(ty.bytes());
-            let is_made = |v: &ValueId| !self.inline[v.node.index()] && !is_given(graph, v.node);
-            read[n.index()] = args.iter().fold(0usize, |sum, a| {
-                sum.saturating_add(if is_made(a) {
-                    bytes(graph.ty(*a))
-                } else {
-                    read[a.node.index()]
-                })
-            });
-            let from_memory = |v: &ValueId| is_given(graph, v.node) || self.inline[v.node.index()];
-            self.inline[n.index()] = match lowering(graph, n) {
-                Some(Lower::View(_) | Lower::Windows) => true,
-                Some(Lower::Map(_)) if args.is_empty() => true,
-                Some(Lower::Map(_)) if is(graph, n, Intrinsic::Cast) && widens(graph, n) => true,
-                Some(Lower::Map(map)) => {
-                    let is_cheap = map.is_cheap() && cost[n.index()] <= MOST_AGAIN;
-                    let most = bytes(&graph.node(n).results[0]).saturating_mul(MOST_READ);
-                    let is_apart = cost[n.index()] >= FEW_AGAIN && self.is_stepped_over(graph, n);
-                    is_cheap && !is_apart && read[n.index()] <= most && args.iter().all(from_memory)
-                }
-                _ => false,
-            };
-            if !self.inline[n.index()] {
-                (cost[n.index()], read[n.index()]) = (0, 0);
-            }
-        }
-        // What only a flattened reduction reads is computed in its loads.
-        for n in graph.nodes().rev().filter(wanted) {
-            let [user] = *users.of(n) else { continue };
-            let elementwise = matches!(lowering(graph, n), Some(Lower::Map(_)));
-            let only_flattened = self.inline[user.index()] && self.is_flattening(graph, user)
-                || self.pulled(graph, n, user);
-            if elementwise && only_flattened && self.ends_in_reduction(graph, user) {
-                self.inline[n.index()] = true;
-            }
-        }
-    }
-
-    /// True if all that is read of `n` are positions of its last axis that lie apart.
-    fn is_stepped_over(&self, graph: &Graph, n: NodeId) -> bool {
-        let users = self.program.users.of(n);
-        !users.is_empty() && users.iter().all(|user| steps_over(graph, *user))
-    }
-
     /// True if `n` is an operand, of the same shape, of an elementwise node that is computed in a reduction's loads.
-    fn pulled(&self, graph: &Graph, n: NodeId, user: NodeId) -> bool {
+    pub(super) fn pulled(&self, graph: &Graph, n: NodeId, user: NodeId) -> bool {
         self.inline[user.index()]
             && matches!(lowering(graph, user), Some(Lower::Map(_)))
             && graph.node(user).results[0].shape == graph.node(n).results[0].shape
     }
 
-    fn is_flattening(&self, graph: &Graph, n: NodeId) -> bool {
+    pub(super) fn is_flattening(&self, graph: &Graph, n: NodeId) -> bool {
         let rank = graph.node(n).results[0].shape.rank();
         matches!(through(graph, n, &Index::identity(rank, rank)), Some(Index::Linear(_)))
     }
 
-    fn ends_in_reduction(&self, graph: &Graph, from: NodeId) -> bool {
+    pub(super) fn ends_in_reduction(&self, graph: &Graph, from: NodeId) -> bool {
         let mut at = from;
         while self.inline[at.index()] {
             let [next] = *self.program.users.of(at) else { return false };
@@ -460,7 +398,7 @@ pub(super) fn is_given(graph: &Graph, n: NodeId) -> bool {
 }
 
 /// Casts that lose nothing cost nothing in a load.
-fn widens(graph: &Graph, n: NodeId) -> bool {
+pub(super) fn widens(graph: &Graph, n: NodeId) -> bool {
     let from = graph.ty(graph.args(n)[0]).dtype;
     from.fits_in(graph.node(n).results[0].dtype)
 }
@@ -470,7 +408,7 @@ fn is(graph: &Graph, n: NodeId, kind: Intrinsic) -> bool {
 }
 
 /// True for a view of positions of the last axis further apart than [`NEAR`].
-fn steps_over(graph: &Graph, n: NodeId) -> bool {
+pub(super) fn steps_over(graph: &Graph, n: NodeId) -> bool {
     let node = graph.node(n);
     let is_slice = matches!(lowering(graph, n), Some(Lower::View(View::Slice)));
     let last = || node.results[0].shape.axis(node.attrs.int("dim")?).ok();

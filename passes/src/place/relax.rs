@@ -11,7 +11,7 @@
 
 use super::excess::{Excess, Kind, holds};
 use super::points::Points;
-use crate::fuse::Forecast;
+use crate::fuse::{Forecast, Settings};
 use crate::simplify::{Shared, simply};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -26,12 +26,16 @@ use tracecast_ir::{
 const ROUNDS: usize = 4;
 
 /// The program without the roundings between ops of one kernel; `forecast` are its kernels. The forecast for the new one is left with it.
-pub(super) fn relaxed(graph: Graph, forecast: Arc<Forecast>) -> Result<Graph, TraceError> {
+pub(super) fn relaxed(
+    graph: Graph,
+    forecast: Arc<Forecast>,
+    fusion: &Settings,
+) -> Result<Graph, TraceError> {
     let mut kept = vec![false; graph.len()];
     for _ in 0..ROUNDS {
         let excess = Excess::of(&graph, &forecast, &kept);
         let (next, made) = recorded(&graph, &excess)?;
-        let now = Arc::new(Forecast::of(&next));
+        let now = Arc::new(Forecast::of(&next, fusion));
         let stored = made.iter().filter(|(_, new)| now.is_stored(*new));
         let stored: Vec<NodeId> = stored.map(|(old, _)| *old).collect();
         if stored.is_empty() {

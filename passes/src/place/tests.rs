@@ -7,7 +7,7 @@ pub(super) mod dice;
 use super::copies::{Takes, choices};
 use super::demand::demands;
 use super::{Place, Precision, placed_with, relax};
-use crate::fuse::Forecast;
+use crate::fuse::{Forecast, Prices, Settings};
 use crate::{Pass, Simplify};
 use dice::Dice;
 use std::sync::Arc;
@@ -52,12 +52,15 @@ fn program(dice: &mut Dice) -> Verified {
     verify(Simplify.run(&graph).expect("runs"), Stage::Core).expect("well formed")
 }
 
+/// As `Settings::default`.
+const FUSION: Settings = Settings { prices: Prices::CPU, store_all: false };
+
 #[test]
 fn no_other_choice_of_copies_is_cheaper() {
     let (mut programs, mut ways, mut mixed) = (0, 0, 0);
     for seed in 0..1500 {
         let graph = program(&mut Dice::new(seed));
-        let forecast = Forecast::of(&graph);
+        let forecast = Forecast::of(&graph, &FUSION);
         let (choices, _) = choices(&graph, &demands(&graph), || &forecast);
         if !(1..=12).contains(&choices.choices.len()) {
             continue;
@@ -84,7 +87,7 @@ fn the_best_choice_for_the_kernels_is_hardly_better() {
         let (mut ours, mut best, mut better, mut programs) = (0, 0, 0, 0);
         for seed in 0..400 {
             let graph = program(&mut Dice::new(seed));
-            let (demands, forecast) = (demands(&graph), Forecast::of(&graph));
+            let (demands, forecast) = (demands(&graph), Forecast::of(&graph, &FUSION));
             let (_, takers) = choices(&graph, &demands, || &forecast);
             if !(1..=6).contains(&takers.len()) {
                 continue;
@@ -95,16 +98,17 @@ fn the_best_choice_for_the_kernels_is_hardly_better() {
                     (taker.node, Takes { copies, views: taker.views.clone() })
                 });
                 let placed = placed_with(&graph, &demands, &takes.collect()).expect("records");
-                Forecast::of(&match precision {
+                let graph = match precision {
                     Precision::Exact => placed,
                     Precision::Optimised => {
-                        let forecast = Arc::new(Forecast::of(&placed));
-                        relax::relaxed(placed, forecast).expect("records")
+                        let forecast = Arc::new(Forecast::of(&placed, &FUSION));
+                        relax::relaxed(placed, forecast, &FUSION).expect("records")
                     }
-                })
-                .moved
+                };
+                Forecast::of(&graph, &FUSION).moved
             };
-            let own = Forecast::of(&Place::new(precision).run(&graph).expect("runs")).moved;
+            let own = Place::new(precision).run(&graph).expect("runs");
+            let own = Forecast::of(&own, &FUSION).moved;
             let least = (0..1_u32 << takers.len()).map(moved).min().expect("a way");
             (ours, best) = (ours + own, best + least.min(own));
             better += usize::from(least < own);
@@ -124,7 +128,7 @@ fn what_is_foretold_of_a_program_stays_with_it() {
             let graph = program(&mut Dice::new(seed));
             let placed = Place::new(precision).run(&graph).expect("runs");
             let Some(kept) = placed.note::<Forecast>() else { continue };
-            let now = Forecast::of(&placed);
+            let now = Forecast::of(&placed, &FUSION);
             assert_eq!(kept.kernel, now.kernel, "{precision}, seed {seed}\n{placed}");
             assert_eq!(kept.inline, now.inline, "{precision}, seed {seed}\n{placed}");
             assert_eq!(kept.stored, now.stored, "{precision}, seed {seed}\n{placed}");
