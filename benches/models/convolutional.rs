@@ -42,7 +42,7 @@ impl Module for ResNet18 {
                 inputs = outputs;
             }
         }
-        let x = x.adaptive_avg_pool2d(&[1]).flatten(1, -1);
+        let x = x.adaptive_avg_pool2d([1]).flatten(1, -1);
         cx.call("fc", &Linear::new(512, 10), x)
     }
 }
@@ -111,7 +111,7 @@ impl Module for MobileNetV3Small {
             x = cx.call(&format!("features.{at}"), &Inverted(row), x);
         }
         let x = cx.call("features.12", &normed(conv(96, 576, 1, 1), 576, Some(true)), x);
-        let x = x.adaptive_avg_pool2d(&[1]).flatten(1, -1);
+        let x = x.adaptive_avg_pool2d([1]).flatten(1, -1);
         let x = cx.call("classifier.0", &Linear::new(576, 1024), x).hardswish();
         cx.call("classifier.3", &Linear::new(1024, 10), x)
     }
@@ -144,7 +144,7 @@ struct SqueezeExcite(usize);
 impl Module for SqueezeExcite {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         let few = narrow(self.0);
-        let y = x.adaptive_avg_pool2d(&[1]);
+        let y = x.adaptive_avg_pool2d([1]);
         let y = cx.call("fc1", &Conv2d::new(self.0, few, [1, 1]), y).relu();
         let y = cx.call("fc2", &Conv2d::new(few, self.0, [1, 1]), y);
         cx.call("scale_activation", &Hardsigmoid, y) * x

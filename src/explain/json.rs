@@ -6,6 +6,7 @@ use super::{
 use std::fmt::{Display, Write};
 use tracecast_ir::Reason;
 use tracecast_ir::kernel::Cost;
+use tracecast_passes::fuse::{self, Weighed};
 
 /// The explanation as JSON, for programs that read it.
 ///
@@ -95,6 +96,7 @@ fn stored(note: &MemoryNote) -> String {
         .text("kernel", &note.kernel)
         .list("readers", note.readers.iter().map(|kernel| quoted(kernel)))
         .text("why", note.why.name());
+    priced(&mut object, note.cost.as_ref());
     object.finish()
 }
 
@@ -104,7 +106,24 @@ fn again(note: &AgainNote) -> String {
         .number("node", note.node.index())
         .text("value", &note.value)
         .list("kernels", note.kernels.iter().map(|kernel| quoted(kernel)));
+    priced(&mut object, note.cost.as_ref());
     object.finish()
+}
+
+/// What storing and rematerialising cost, where fusion had a choice.
+fn priced(object: &mut Object, cost: Option<&Weighed>) {
+    let Some(cost) = cost else { return };
+    let side = |cost: &fuse::Cost| {
+        let mut side = Object::default();
+        side.number("written_bytes", cost.written)
+            .number("read_bytes", cost.read)
+            .number("operations", cost.operations)
+            .number("launches", cost.launches);
+        side.finish()
+    };
+    object
+        .field("stored", &side(&cost.stored))
+        .field("rematerialised", &side(&cost.rematerialised));
 }
 
 fn cast(cast: &CastNote) -> String {

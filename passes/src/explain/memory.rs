@@ -1,6 +1,6 @@
 //! [`MemoryNote`] and [`AgainNote`]: why a value lies in memory between kernels, and what is computed again instead.
 
-use crate::fuse::{Again, Keep, Stored};
+use crate::fuse::{Again, Keep, Stored, Weighed};
 use std::fmt;
 use tracecast_ir::text::Names;
 use tracecast_ir::{Graph, NodeId, TensorType};
@@ -20,6 +20,8 @@ pub struct MemoryNote {
     pub readers: Vec<String>,
     /// Why it is written.
     pub why: Keep,
+    /// What storing and rematerialising it cost, if fusion had a choice.
+    pub cost: Option<Weighed>,
 }
 
 /// A step that several kernels compute.
@@ -31,25 +33,34 @@ pub struct AgainNote {
     pub value: String,
     /// The kernels.
     pub kernels: Vec<String>,
+    /// What storing and rematerialising it cost, if fusion had a choice.
+    pub cost: Option<Weighed>,
 }
 
 /// `sub of %3 f32[8, 10], 320 bytes, by @reduce_row for @contract: a contraction packs it from memory`
 impl fmt::Display for MemoryNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MemoryNote { value, ty, kernel, readers, why, .. } = self;
+        let MemoryNote { value, ty, kernel, readers, why, cost, .. } = self;
         write!(f, "{value} {ty}, {} bytes, by @{kernel}", ty.bytes())?;
         if !readers.is_empty() {
             write!(f, " for {}", list(readers))?;
         }
-        write!(f, ": {why}")
+        write!(f, ": {why}")?;
+        priced(f, cost.as_ref())
     }
 }
 
 /// `sub of %3 in @reduce_row, @reduce_row_2`
 impl fmt::Display for AgainNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in {}", self.value, list(&self.kernels))
+        write!(f, "{} in {}", self.value, list(&self.kernels))?;
+        priced(f, self.cost.as_ref())
     }
+}
+
+/// Both sides, where there were two.
+fn priced(f: &mut fmt::Formatter<'_>, cost: Option<&Weighed>) -> fmt::Result {
+    cost.map_or(Ok(()), |cost| write!(f, " ({cost})"))
 }
 
 /// The first few kernels, and how many more there are.
@@ -78,6 +89,7 @@ pub(super) fn stored(
             kernel: stored.kernel.clone(),
             readers: stored.readers.clone(),
             why: stored.why,
+            cost: stored.cost,
         }
     };
     all.iter().map(note).collect()
@@ -92,7 +104,7 @@ pub(super) fn again(
 ) -> Vec<AgainNote> {
     let note = |again: &Again| {
         let (node, value) = called(traced, names, placed, again.node);
-        AgainNote { node, value, kernels: again.kernels.clone() }
+        AgainNote { node, value, kernels: again.kernels.clone(), cost: again.cost }
     };
     all.iter().map(note).collect()
 }

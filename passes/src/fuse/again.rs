@@ -146,11 +146,12 @@ impl<'g, 'a> Prices<'g, 'a> {
             // Rows are gone over at least twice.
             let is_row = growing.form == FormKind::Nest && growing.reduces;
             let passes = if is_row && !is_moved { 2 } else { 1 };
-            again += Cost { written: 0, read, operations: positions * recipe.operations * passes };
+            let operations = positions * recipe.operations * passes;
+            again += Cost { read, operations, ..Cost::default() };
         }
         let left = if is_moved { self.left(n, &recipe) } else { 0 };
         let read = self.bytes(n) * kernels.len() + left;
-        let stored = Cost { written: self.bytes(n), read, operations: 0 };
+        let stored = Cost { written: self.bytes(n), read, ..Cost::default() };
         let prices = &self.groups.reach().program.prices;
         self.weighed.insert(n, Weighed { stored, rematerialised: again });
         if again.price(prices) < stored.price(prices) {

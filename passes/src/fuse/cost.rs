@@ -26,7 +26,7 @@ pub(super) const SMALLER: usize = 8;
 /// ```
 /// use tracecast_passes::fuse::{Cost, Prices};
 ///
-/// let stored = Cost { written: 4096, read: 4096, operations: 1024 };
+/// let stored = Cost { written: 4096, read: 4096, operations: 1024, launches: 0 };
 /// assert_eq!(stored.price(&Prices::CPU), 8192 + 512);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,8 @@ pub struct Cost {
     pub read: usize,
     /// Operations of vector loops, one element each.
     pub operations: usize,
+    /// Kernels that would not be launched otherwise.
+    pub launches: usize,
 }
 
 impl Cost {
@@ -90,6 +92,7 @@ impl Cost {
         self.written
             .saturating_add(self.read)
             .saturating_add(self.operations / prices.operations_per_byte)
+            .saturating_add(self.launches.saturating_mul(prices.launch))
     }
 }
 
@@ -98,15 +101,21 @@ impl AddAssign for Cost {
         self.written = self.written.saturating_add(other.written);
         self.read = self.read.saturating_add(other.read);
         self.operations = self.operations.saturating_add(other.operations);
+        self.launches = self.launches.saturating_add(other.launches);
     }
 }
 
 /// `2.1 MB written, 19 MB read, 38 M operations`
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cost { written, read, operations } = *self;
-        let parts =
-            [(written, "B", "written"), (read, "B", "read"), (operations, "", "operations")];
+        let Cost { written, read, operations, launches } = *self;
+        let launched = if launches == 1 { "launch" } else { "launches" };
+        let parts = [
+            (written, "B", "written"),
+            (read, "B", "read"),
+            (operations, "", "operations"),
+            (launches, "", launched),
+        ];
         let mut parts = parts.iter().filter(|(count, ..)| *count > 0).peekable();
         if parts.peek().is_none() {
             return f.write_str("nothing");

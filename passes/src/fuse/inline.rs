@@ -194,6 +194,7 @@ impl Reach {
                 .operations
                 .saturating_mul(numel(n))
                 .saturating_add(LOAD * (reads.vector.saturating_add(reads.packed))),
+            launches: 0,
         };
         let mut joins = false;
         for &source in &chain.sources {
@@ -207,7 +208,7 @@ impl Reach {
             }
         }
         if !joins {
-            stored.written = stored.written.saturating_add(prices.launch);
+            stored.launches = 1;
         }
         Weighed { stored, rematerialised: again }
     }

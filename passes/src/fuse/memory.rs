@@ -1,6 +1,7 @@
 //! Why values lie in memory between kernels, and what kernels compute again instead of reading it.
 
 use super::Fused;
+use super::cost::Weighed;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use tracecast_ir::kernel::build::{Group, form, lowering};
@@ -63,6 +64,8 @@ pub struct Stored {
     pub readers: Vec<String>,
     /// Why it is written.
     pub why: Keep,
+    /// What both ways cost, if fusion had a choice.
+    pub cost: Option<Weighed>,
 }
 
 /// A node that several kernels compute.
@@ -72,6 +75,8 @@ pub struct Again {
     pub node: NodeId,
     /// The kernels, in the order of the program.
     pub kernels: Vec<String>,
+    /// What both ways cost, if fusion had a choice.
+    pub cost: Option<Weighed>,
 }
 
 /// What the kernels of a program write, kernel after kernel, and what several of them compute.
@@ -126,12 +131,15 @@ pub(super) fn memory(
                 _ => Keep::Whole,
             };
             let readers = readers.remove(value).unwrap_or_default();
-            stored.push(Stored { node: value.node, kernel: names[i].clone(), readers, why });
+            let cost = fused.weighed.get(&value.node).copied();
+            stored.push(Stored { node: value.node, kernel: names[i].clone(), readers, why, cost });
         }
     }
     let several = computed.into_iter().filter(|(_, kernels)| kernels.len() > 1);
-    let again = several
-        .map(|(node, kernels)| Again { node, kernels: kernels.into_iter().map(name).collect() });
+    let again = several.map(|(node, kernels)| {
+        let cost = fused.weighed.get(&node).copied();
+        Again { node, kernels: kernels.into_iter().map(name).collect(), cost }
+    });
     (stored, again.collect())
 }
 

@@ -100,6 +100,7 @@ struct Fused<'f> {
     groups: Vec<(Cow<'f, Group>, Vec<ValueId>)>,
     /// What kernels compute again where they need it.
     inline: &'f [bool],
+    weighed: &'f FxHashMap<NodeId, Weighed>,
 }
 
 impl<'f> Fused<'f> {
@@ -108,7 +109,8 @@ impl<'f> Fused<'f> {
         let (groups, kernels): (Vec<_>, Vec<_>) =
             made.into_iter().map(|(group, k)| ((group, k.outputs.clone()), k)).unzip();
         let kernels = segments::merge(graph, kernels);
-        Ok(Fused { order: ordered(graph, &kernels), kernels, groups, inline: &forecast.inline })
+        let Forecast { inline, weighed, .. } = forecast;
+        Ok(Fused { order: ordered(graph, &kernels), kernels, groups, inline, weighed })
     }
 
     /// The names of the kernels: the first of several of one name keeps it.
