@@ -76,6 +76,8 @@ pub struct Node {
     pub decision: Option<Box<Decision>>,
     /// The autocast state it was recorded under: an index into [`Graph::regions`].
     pub region: u32,
+    /// The innermost checkpoint region that it was recorded in; 0 for none. See [`Graph::checkpoints_of`].
+    pub checkpoint: u32,
     /// The module path, such as `encoder.0.attention`; empty at the top.
     pub scope: Arc<str>,
     /// The line that recorded it.
@@ -143,6 +145,8 @@ pub struct Graph {
     pub(crate) outputs: Vec<(String, ValueId)>,
     pub(crate) updates: Vec<(usize, ValueId)>,
     pub(crate) regions: Vec<Region>,
+    /// The checkpoint regions, each with the one around it; the first stands for none.
+    pub(crate) checkpoints: Vec<u32>,
     pub(crate) policy: u64,
     pub(crate) points: Arc<Vec<Point>>,
     /// The names of sizes, and what the program needs of them.
@@ -186,6 +190,7 @@ impl Graph {
             outputs: Vec::new(),
             updates: Vec::new(),
             regions: vec![Region::default()],
+            checkpoints: vec![0],
             policy: 0,
             index: Index::default(),
             points: Arc::default(),
@@ -268,6 +273,26 @@ impl Graph {
     /// The region of a node.
     pub fn region(&self, id: NodeId) -> &Region {
         &self.regions[self.dag[id].region as usize]
+    }
+
+    /// The checkpoint regions that a node lies in, the innermost first. Backward recomputes what was recorded in them: see
+    /// [`Tracer::checkpoint`](crate::Tracer::checkpoint).
+    pub fn checkpoints_of(&self, id: NodeId) -> impl Iterator<Item = u32> + '_ {
+        self.checkpoints_around(self.dag[id].checkpoint)
+    }
+
+    /// A checkpoint region and those around it, the innermost first; nothing for 0.
+    pub(crate) fn checkpoints_around(&self, region: u32) -> impl Iterator<Item = u32> + '_ {
+        let around = |region: &u32| Some(self.checkpoints[*region as usize]);
+        std::iter::successors(Some(region), around).take_while(|region| *region != 0)
+    }
+
+    /// The same program with every value kept for backward.
+    #[must_use]
+    pub fn without_checkpoints(mut self) -> Graph {
+        self.dag.node_weights_mut().for_each(|node| node.checkpoint = 0);
+        self.checkpoints.truncate(1);
+        self
     }
 
     /// The number that a size had when the program was traced: for what something costs, never for what must be right. What has none
@@ -386,6 +411,7 @@ impl Graph {
     /// Adds a value from outside, whose name is new.
     pub(crate) fn add_port(&mut self, mut node: Node, port: impl FnOnce(NodeId) -> Port) -> NodeId {
         node.port = Some(self.ports.len() as u32);
+        node.checkpoint = 0;
         let id = self.push(node, &[]);
         let port = port(id);
         self.index.ports.insert(port.name.clone(), self.ports.len());
@@ -459,6 +485,7 @@ impl Node {
             groups,
             decision: None,
             region: 0,
+            checkpoint: 0,
             scope,
             source: Source::Unknown,
             part_of: None,

@@ -15,7 +15,7 @@ impl Graph {
     /// Traces the graph again, explicitly (see [`Tracer::explicit`]): ports first, then for every live node in order whatever `rule`
     /// records in its place, then outputs and updates.
     ///
-    /// Source line, module path and the op it is a part of are those of what the rule records; regions are off.
+    /// Source line, module path, checkpoint region and the op it is a part of are those of what the rule records; autocast regions are off.
     ///
     /// # Errors
     /// The first op that could not be recorded.
@@ -61,6 +61,7 @@ impl Graph {
         let mut mapping: Mapping = vec![SmallVec::new(); self.len()];
         tracer.take_sizes(self);
         tracer.with_graph_mut(|graph| {
+            graph.checkpoints.clone_from(&self.checkpoints);
             graph.dag.reserve_nodes(self.dag.node_count());
             graph.dag.reserve_edges(self.dag.edge_count());
         });

@@ -5,6 +5,7 @@
 //! nodes of their own. The first error is kept with its source line and returned by [`Tracer::finish`].
 
 mod blame;
+mod checkpoint;
 mod draws;
 mod region;
 mod scene;
@@ -52,6 +53,8 @@ pub struct Tracer {
 struct State {
     graph: Graph,
     region: u32,
+    /// The checkpoint region that ops are recorded in; 0 for none.
+    checkpoint: u32,
     scope: Arc<str>,
     origin: Option<Source>,
     part_of: Option<OpName>,
@@ -97,6 +100,7 @@ impl Tracer {
         let state = State {
             graph,
             region: 0,
+            checkpoint: 0,
             scope: Arc::from(""),
             origin: None,
             part_of: None,
@@ -433,6 +437,7 @@ impl Tracer {
         let state = self.state.borrow();
         let mut node = Node::new(op, attrs, results, groups, state.scope.clone());
         node.region = state.region;
+        node.checkpoint = state.checkpoint;
         node.part_of = state.part_of;
         node.source = state.origin.clone().unwrap_or(Source::Rust(Location::caller()));
         node

@@ -20,13 +20,18 @@
 //! comes first and each earlier use is added to the sum so far. What ranks add up is not rounded to 16 bits before: see `unrounded`.
 //! Gradients that are differentiated again promote operands anew: see `anew`.
 //!
+//! Where the walk comes to a checkpoint region, its values are recorded again, and rules compute with those: see `recomputed`. No
+//! region is left behind this pass.
+//!
 //! What is recorded keeps the module path of the forward node, and its source is `grad of` the line of that node.
 
 mod anew;
+mod recomputed;
 mod unrounded;
 
 use crate::decompose::{DEEPEST, record_parts};
 use crate::pass::{Pass, Renamed, need_decided, swept, without_dead_code};
+use recomputed::Recomputed;
 use std::ops::Range;
 use tracecast_ir::hash::FxHashMap;
 use tracecast_ir::op::{Body, Grad, GradCx, Grads, Intrinsic};
@@ -59,18 +64,21 @@ impl Pass for Autodiff {
         need_decided(graph)?;
         let asked = Asked::of(graph);
         if asked.wrt.is_empty() {
-            return without_dead_code(graph);
+            return Ok(without_dead_code(graph)?.without_checkpoints());
         }
         let again = anew::losses(graph);
         let mut renamed = Renamed::default();
         let mut walks: FxHashMap<ValueId, Adjoints> = FxHashMap::default();
+        let mut recomputed = Recomputed::default();
         let joint = graph.retrace(|t, id, node, args| {
             let results = if node.op.intrinsic() == Some(Intrinsic::Gradient) {
                 let loss = graph.args(id)[0];
                 let adjoints = walks.entry(loss).or_insert_with(|| {
                     let wrt =
                         asked.of_loss(loss).iter().filter_map(|old| renamed.get(t, graph, *old));
-                    backward(t, args.vars[0], &wrt.collect::<Vec<_>>(), again.contains(&loss))
+                    recomputed.begin(t);
+                    let wrt = wrt.collect::<Vec<_>>();
+                    backward(t, args.vars[0], &wrt, again.contains(&loss), &mut recomputed)
                 });
                 args.vars[1..]
                     .iter()
@@ -82,7 +90,7 @@ impl Pass for Autodiff {
             renamed.note(id, &results);
             results
         })?;
-        unrounded(swept(joint)?)
+        Ok(unrounded(swept(joint)?)?.without_checkpoints())
     }
 }
 
@@ -137,33 +145,40 @@ struct Reached {
 }
 
 impl Reached {
-    fn from(t: &Tracer, wrt: &[Var<'_>], loss: NodeId, again: bool) -> Self {
+    fn from(
+        t: &Tracer,
+        wrt: &[Var<'_>],
+        loss: NodeId,
+        again: bool,
+        recomputed: &Recomputed,
+    ) -> Self {
         let nodes = vec![false; loss.index() + 1];
         let mut reached = Reached { nodes, depth: 0, again };
         for id in wrt.iter().map(|v| v.id().node).filter(|id| *id <= loss) {
             reached.nodes[id.index()] = true;
         }
-        reached.follow(t, 0..loss.index() + 1);
+        reached.follow(t, 0..loss.index() + 1, recomputed);
         reached
     }
 
     /// Extends the answer to more nodes, whose operands it knows.
-    fn follow(&mut self, t: &Tracer, nodes: Range<usize>) {
+    fn follow(&mut self, t: &Tracer, nodes: Range<usize>, recomputed: &Recomputed) {
         self.nodes.resize(self.nodes.len().max(nodes.end), false);
         t.with_graph(|graph| {
             for index in nodes {
-                self.nodes[index] |= self.passes(graph, NodeId::new(index));
+                self.nodes[index] |= self.passes(graph, NodeId::new(index), recomputed);
             }
         });
     }
 
     /// True if gradients have to go through this node to one of its operands.
-    fn passes(&self, graph: &Graph, id: NodeId) -> bool {
+    fn passes(&self, graph: &Graph, id: NodeId, recomputed: &Recomputed) -> bool {
         let stops = matches!(
             &graph.node(id).op.def().body,
             Body::Core { grad: Grad::Zero, .. } | Body::Composite { grad: Some(Grad::Zero), .. }
         );
-        !stops && graph.args(id).iter().any(|a| self.has(a.node) && graph.ty(*a).dtype.is_float())
+        let has = |a: &ValueId| self.has(recomputed.first(*a).node);
+        !stops && graph.args(id).iter().any(|a| has(a) && graph.ty(*a).dtype.is_float())
     }
 
     fn has(&self, id: NodeId) -> bool {
@@ -175,6 +190,7 @@ impl Reached {
 struct Step<'t> {
     op: OpRef,
     attrs: Attrs,
+    /// What gradients flow to.
     args: Args<'t>,
     outs: Results<'t>,
     types: Vec<TensorType>,
@@ -184,9 +200,9 @@ struct Step<'t> {
 }
 
 impl<'t> Step<'t> {
-    fn read(t: &'t Tracer, id: NodeId) -> Self {
+    fn read(t: &'t Tracer, id: NodeId, recomputed: &Recomputed) -> Self {
         let (node, args): (Node, _) = t.with_graph(|g| (g.node(id).clone(), g.args(id)));
-        let vars: Vec<Var<'t>> = args.iter().map(|a| t.var(*a)).collect();
+        let vars: Vec<Var<'t>> = args.iter().map(|a| t.var(recomputed.first(*a))).collect();
         Step {
             args: Args::grouped(&vars, &node.groups),
             outs: (0..node.results.len() as u16)
@@ -201,9 +217,13 @@ impl<'t> Step<'t> {
         }
     }
 
-    /// The operands, promoted anew or not.
-    fn operands(&self, t: &'t Tracer, anew: bool) -> Vec<Var<'t>> {
-        let promoted = |x: &Var<'t>| if anew { anew::promoted(t, &self.origin, *x) } else { *x };
+    /// The operands that its gradient computes with, promoted anew or not.
+    fn operands(&self, t: &'t Tracer, anew: bool, recomputed: &Recomputed) -> Vec<Var<'t>> {
+        let taken = |x: Var<'t>| recomputed.taken(t, x);
+        let promoted = |x: &Var<'t>| match anew {
+            true => anew::promoted(t, &self.origin, *x, &taken),
+            false => taken(*x),
+        };
         self.args.vars.iter().map(promoted).collect()
     }
 }
@@ -216,100 +236,148 @@ fn named(node: &Node) -> String {
 }
 
 /// Walks what has been recorded so far back from `loss`, for gradients that are differentiated `again` or not.
-fn backward<'t>(t: &'t Tracer, loss: Var<'t>, wrt: &[Var<'t>], again: bool) -> Adjoints {
+fn backward<'t>(
+    t: &'t Tracer,
+    loss: Var<'t>,
+    wrt: &[Var<'t>],
+    again: bool,
+    recomputed: &mut Recomputed,
+) -> Adjoints {
     let mut adjoints = Adjoints::default();
     if loss.is_poison() {
         return adjoints;
     }
     let last = loss.id().node;
-    let mut reached = Reached::from(t, wrt, last, again);
+    let reached = Reached::from(t, wrt, last, again, recomputed);
     adjoints.add(t, loss.id(), t.ones_like(loss));
-    walk(t, 0..last.index() + 1, &mut reached, &mut adjoints);
-    adjoints
+    let mut walk = Walk { reached, adjoints, recomputed };
+    walk.through(t, 0..last.index() + 1);
+    walk.adjoints
 }
 
-/// Takes the gradients of the results of these nodes to their operands, last node first.
-fn walk(t: &Tracer, nodes: Range<usize>, reached: &mut Reached, adjoints: &mut Adjoints) {
-    for id in nodes.rev().map(NodeId::new) {
-        if t.error().is_some() {
-            return;
-        }
-        if !t.with_graph(|graph| reached.passes(graph, id)) {
-            continue;
-        }
-        let step = Step::read(t, id);
-        let dys: Vec<_> = step.outs.iter().map(|out| adjoints.get(t, out.id())).collect();
-        if dys.iter().any(Option::is_some) {
-            t.at(step.source.clone(), || {
-                t.scope_path(&step.scope, || {
-                    t.gradient_of(&step.origin, || differentiate(t, &step, &dys, reached, adjoints))
-                })
-            });
-        }
-    }
+/// One walk back from a loss.
+struct Walk<'a> {
+    reached: Reached,
+    adjoints: Adjoints,
+    recomputed: &'a mut Recomputed,
 }
 
-/// Takes the gradients of one node's results to its operands.
-fn differentiate<'t>(
-    t: &'t Tracer,
-    step: &Step<'t>,
-    dys: &[Option<Var<'t>>],
-    reached: &mut Reached,
-    adjoints: &mut Adjoints,
-) {
-    match &step.op.def().body {
-        Body::Core { grad: Grad::Rule(rule), .. }
-        | Body::Composite { grad: Some(Grad::Rule(rule)), .. } => {
-            let cx = GradCx {
-                tracer: t,
-                args: &step.operands(t, reached.again),
-                groups: &step.args.groups,
-                outs: &step.outs,
-                dys,
-                attrs: &step.attrs,
-            };
-            accumulate(t, step, rule(&cx), reached, adjoints);
-        }
-        Body::Composite { grad: None, .. } => {
-            if reached.depth == DEEPEST {
-                let why =
-                    format!("lies inside {DEEPEST} composites: it seems to be made of itself");
-                t.fail(step.op.name(), why);
-                return;
-            }
-            let before = t.with_graph(Graph::len);
-            let args = &step.args.vars;
-            let own = apart(&step.operands(t, reached.again));
-            let own = Args::grouped(&own, &step.args.groups);
-            let from = t.with_graph(Graph::len);
-            let parts = record_parts(t, &step.op, &own, &step.attrs, &step.types);
-            let to = t.with_graph(Graph::len);
+impl Walk<'_> {
+    /// Takes the gradients of the results of these nodes to their operands, last node first.
+    fn through(&mut self, t: &Tracer, nodes: Range<usize>) {
+        for id in nodes.rev().map(NodeId::new) {
             if t.error().is_some() {
                 return;
             }
-            reached.follow(t, before..to);
-            // One gradient goes along each operand: the sum of those of the parts, which is added to what has arrived from elsewhere.
-            let arrived: Vec<_> = args.iter().map(|x| adjoints.0.remove_entry(&x.id())).collect();
-            for (part, dy) in parts.iter().zip(dys) {
-                if let Some(dy) = dy {
-                    adjoints.add(t, part.id(), *dy);
-                }
+            if !t.with_graph(|graph| self.reached.passes(graph, id, self.recomputed)) {
+                continue;
             }
-            reached.depth += 1;
-            walk(t, from..to, reached, adjoints);
-            reached.depth -= 1;
-            let sums: Vec<_> = own.vars.iter().map(|x| adjoints.0.remove(&x.id())).collect();
-            adjoints.0.extend(arrived.into_iter().flatten());
-            for (x, sum) in args.iter().zip(sums) {
-                if let Some(sum) = sum {
-                    adjoints.add(t, x.id(), t.var(sum));
-                }
+            let step = Step::read(t, id, self.recomputed);
+            let dys: Vec<_> = step.outs.iter().map(|out| self.adjoints.get(t, out.id())).collect();
+            if dys.iter().any(Option::is_some) {
+                self.recomputed.enter(t, id);
+                t.at(step.source.clone(), || {
+                    t.scope_path(&step.scope, || {
+                        t.gradient_of(&step.origin, || self.differentiate(t, &step, &dys))
+                    })
+                });
             }
         }
-        Body::Symbolic(pass) => {
-            t.fail(step.op.name(), format!("has no gradient: `{pass}` has to remove it first"));
+    }
+
+    /// Takes the gradients of one node's results to its operands.
+    fn differentiate<'t>(&mut self, t: &'t Tracer, step: &Step<'t>, dys: &[Option<Var<'t>>]) {
+        match &step.op.def().body {
+            Body::Core { grad: Grad::Rule(rule), .. }
+            | Body::Composite { grad: Some(Grad::Rule(rule)), .. } => {
+                let outs: Vec<Var<'t>> =
+                    step.outs.iter().map(|out| self.recomputed.taken(t, *out)).collect();
+                let cx = GradCx {
+                    tracer: t,
+                    args: &step.operands(t, self.reached.again, self.recomputed),
+                    groups: &step.args.groups,
+                    outs: &outs,
+                    dys,
+                    attrs: &step.attrs,
+                };
+                self.accumulate(t, step, rule(&cx));
+            }
+            Body::Composite { grad: None, .. } => self.through_parts(t, step, dys),
+            Body::Symbolic(pass) => {
+                t.fail(step.op.name(), format!("has no gradient: `{pass}` has to remove it first"));
+            }
+            Body::Source(_) | Body::Core { .. } | Body::Composite { .. } => {}
         }
-        Body::Source(_) | Body::Core { .. } | Body::Composite { .. } => {}
+    }
+
+    /// Records what a composite is made of, and takes the gradients through that.
+    fn through_parts<'t>(&mut self, t: &'t Tracer, step: &Step<'t>, dys: &[Option<Var<'t>>]) {
+        if self.reached.depth == DEEPEST {
+            let why = format!("lies inside {DEEPEST} composites: it seems to be made of itself");
+            t.fail(step.op.name(), why);
+            return;
+        }
+        let before = t.with_graph(Graph::len);
+        let args = &step.args.vars;
+        let own = apart(&step.operands(t, self.reached.again, self.recomputed));
+        let own = Args::grouped(&own, &step.args.groups);
+        let from = t.with_graph(Graph::len);
+        let parts = record_parts(t, &step.op, &own, &step.attrs, &step.types);
+        let to = t.with_graph(Graph::len);
+        if t.error().is_some() {
+            return;
+        }
+        self.reached.follow(t, before..to, self.recomputed);
+        // One gradient goes along each operand: the sum of those of the parts, which is added to what has arrived from elsewhere.
+        let arrived: Vec<_> = args.iter().map(|x| self.adjoints.0.remove_entry(&x.id())).collect();
+        for (part, dy) in parts.iter().zip(dys) {
+            if let Some(dy) = dy {
+                self.adjoints.add(t, part.id(), *dy);
+            }
+        }
+        self.reached.depth += 1;
+        self.through(t, from..to);
+        self.reached.depth -= 1;
+        let sum = |x: &Var<'t>| self.adjoints.0.remove(&self.recomputed.first(x.id()));
+        let sums: Vec<_> = own.vars.iter().map(sum).collect();
+        self.adjoints.0.extend(arrived.into_iter().flatten());
+        for (x, sum) in args.iter().zip(sums) {
+            if let Some(sum) = sum {
+                self.adjoints.add(t, x.id(), t.var(sum));
+            }
+        }
+    }
+
+    /// Adds what a rule answered to the gradients of the operands that have one.
+    fn accumulate<'t>(&mut self, t: &'t Tracer, step: &Step<'t>, grads: Grads<'t>) {
+        let args = &step.args.vars;
+        if t.error().is_some() {
+            return;
+        }
+        if grads.len() != args.len() {
+            t.fail(
+                step.op.name(),
+                format!("its gradient rule answers for {} operands of {}", grads.len(), args.len()),
+            );
+            return;
+        }
+        for (i, (arg, gradient)) in args.iter().zip(grads).enumerate() {
+            let Some(gradient) = gradient.filter(|_| arg.dtype().is_float()) else { continue };
+            if gradient.ty() != arg.ty() {
+                t.fail(
+                    step.op.name(),
+                    format!(
+                        "the gradient of operand {i} is {}, expected {}",
+                        gradient.ty(),
+                        arg.ty()
+                    ),
+                );
+                return;
+            }
+            if self.reached.has(arg.id().node) {
+                self.adjoints.add(t, arg.id(), gradient);
+            }
+        }
     }
 }
 
@@ -318,38 +386,4 @@ fn apart<'t>(args: &[Var<'t>]) -> Vec<Var<'t>> {
     let is_repeated = |x: &Var<'t>| args.iter().filter(|y| y.id() == x.id()).count() > 1;
     let copy = |x: &Var<'t>| if is_repeated(x) { x.reshape(&x.shape()) } else { *x };
     args.iter().map(copy).collect()
-}
-
-/// Adds what a rule answered to the gradients of the operands that have one.
-fn accumulate<'t>(
-    t: &'t Tracer,
-    step: &Step<'t>,
-    grads: Grads<'t>,
-    reached: &Reached,
-    adjoints: &mut Adjoints,
-) {
-    let args = &step.args.vars;
-    if t.error().is_some() {
-        return;
-    }
-    if grads.len() != args.len() {
-        t.fail(
-            step.op.name(),
-            format!("its gradient rule answers for {} operands of {}", grads.len(), args.len()),
-        );
-        return;
-    }
-    for (i, (arg, gradient)) in args.iter().zip(grads).enumerate() {
-        let Some(gradient) = gradient.filter(|_| arg.dtype().is_float()) else { continue };
-        if gradient.ty() != arg.ty() {
-            t.fail(
-                step.op.name(),
-                format!("the gradient of operand {i} is {}, expected {}", gradient.ty(), arg.ty()),
-            );
-            return;
-        }
-        if reached.has(arg.id().node) {
-            adjoints.add(t, arg.id(), gradient);
-        }
-    }
 }

@@ -81,7 +81,7 @@ pub fn through(graph: &Graph, node: NodeId, index: &Index) -> Option<Index> {
     let y = &graph.node(node).results[0];
     let attrs = &graph.node(node).attrs;
     match (view, index) {
-        (View::Identity, _) => Some(index.clone()),
+        (View::Identity | View::Barrier, _) => Some(index.clone()),
         (View::Reshape, Index::Linear(p)) => Some(Index::Linear(p.clone())),
         (View::Reshape, Index::Axes(axes)) => {
             reshaped(graph, x, y, axes).or_else(|| linear(index, &y.shape).map(Index::Linear))

@@ -445,6 +445,8 @@ pub enum Along {
 pub enum View {
     /// The same value.
     Identity,
+    /// The same value, which passes take for another one and no kernel computes with too early.
+    Barrier,
     /// The same elements in row-major order under another shape.
     Reshape,
     /// Axes in the order `dims`.

@@ -2,6 +2,7 @@
 
 pub mod amp;
 pub mod bag;
+pub mod barrier;
 pub mod bits;
 pub mod bounds;
 pub mod cast;
@@ -109,6 +110,7 @@ pub fn families() -> Vec<Family> {
         Family { name: "cast", ops: cast::OPS, methods: cast::METHODS },
         Family { name: "amp", ops: amp::OPS, methods: amp::METHODS },
         Family { name: "grad", ops: grad::OPS, methods: &[] },
+        Family { name: "barrier", ops: barrier::OPS, methods: &[] },
         Family { name: "custom", ops: custom::OPS, methods: &[] },
         Family { name: "collective", ops: collective::OPS, methods: collective::METHODS },
         Family { name: "fused", ops: fused::OPS, methods: &[] },

@@ -61,6 +61,25 @@ impl Display for Graph {
     }
 }
 
+fn indent(f: &mut Formatter<'_>, depth: usize) -> fmt::Result {
+    (0..depth).try_for_each(|_| f.write_str("  "))
+}
+
+/// Closes the open checkpoint regions that a line lies outside of, and opens those it lies in.
+fn enter(f: &mut Formatter<'_>, open: &mut Vec<u32>, own: Vec<u32>) -> fmt::Result {
+    let common = open.iter().zip(&own).take_while(|(a, b)| a == b).count();
+    for depth in (common..open.len()).rev() {
+        indent(f, 1 + depth)?;
+        f.write_str("}\n")?;
+    }
+    for depth in common..own.len() {
+        indent(f, 1 + depth)?;
+        f.write_str("checkpoint {\n")?;
+    }
+    *open = own;
+    Ok(())
+}
+
 struct Shown<'a> {
     printer: Printer,
     graph: &'a Graph,
@@ -156,9 +175,14 @@ impl Display for Shown<'_> {
         write!(f, "graph @{}(", Name(graph.name()))?;
         commas(f, graph.ports(), |f, port| self.port(f, port))?;
         f.write_str(") {\n")?;
+        let mut open = Vec::new();
         for id in graph.nodes().filter(|id| names.of[id.index()].is_err()) {
-            self.line(f, &names, id)?;
+            let mut own: Vec<u32> = graph.checkpoints_of(id).collect();
+            own.reverse();
+            enter(f, &mut open, own)?;
+            self.line(f, &names, id, 1 + open.len())?;
         }
+        enter(f, &mut open, Vec::new())?;
         for (port, value) in graph.updates() {
             writeln!(
                 f,
@@ -237,9 +261,15 @@ impl<'a> Shown<'a> {
         f.write_char('\n')
     }
 
-    fn line(&self, f: &mut Formatter<'_>, names: &Names<'_>, id: NodeId) -> fmt::Result {
+    fn line(
+        &self,
+        f: &mut Formatter<'_>,
+        names: &Names<'_>,
+        id: NodeId,
+        depth: usize,
+    ) -> fmt::Result {
         let node = self.graph.node(id);
-        f.write_str("  ")?;
+        indent(f, depth)?;
         commas(f, names.results(id), |f, name| write!(f, "{name}"))?;
         write!(f, " = {}", Name(node.op.name().text()))?;
         self.operands(f, names, id, node)?;

@@ -6,6 +6,7 @@ use super::parser::Head;
 use super::{Reading, devices, literal, nearest};
 use crate::op::{OpRef, OperandKind};
 use crate::policy::{Region, Site};
+use crate::tracer::DEEPEST;
 use crate::{
     Args, Attrs, Graph, ParseError, Results, Role, Sizes, Source, TensorType, Tracer, Var,
 };
@@ -37,6 +38,7 @@ pub(super) fn graph(
         extra: options.ops.iter().map(|op| (op.name().text(), op)).collect(),
         values: HashMap::new(),
         outputs: HashSet::new(),
+        depth: 0,
     };
     recorder.ports(cursor)?;
     recorder.lines(cursor, keyword)?;
@@ -56,6 +58,8 @@ struct Recorder<'t, 'o> {
     extra: HashMap<&'static str, &'o OpRef>,
     values: HashMap<Key, Var<'t>>,
     outputs: HashSet<String>,
+    /// How many checkpoint regions the lines lie in.
+    depth: usize,
 }
 
 /// An op's line, not yet recorded.
@@ -142,23 +146,44 @@ impl<'t> Recorder<'t, '_> {
 
     fn lines(&mut self, cursor: &mut Cursor<'_>, keyword: Token<'_>) -> Result<(), ParseError> {
         while !cursor.accept('}') {
-            if cursor.accept_word("return") {
+            if self.depth == 0 && cursor.accept_word("return") {
                 self.returns(cursor)?;
-            } else if cursor.accept_word("update") {
+            } else if self.depth == 0 && cursor.accept_word("update") {
                 self.update(cursor)?;
+            } else if cursor.at_word("checkpoint") {
+                self.checkpoint(cursor)?;
             } else if cursor.peek().kind == Kind::Value {
                 let line = self.line(cursor)?;
                 self.record(cursor, line)?;
             } else if cursor.peek().kind == Kind::End {
                 let message = format!(
-                    "expected `}}`: the graph that begins on line {} is not closed",
-                    keyword.line
+                    "expected `}}`: the {} that begins on line {} is not closed",
+                    keyword.text, keyword.line
                 );
                 return Err(cursor.fail(cursor.peek(), message));
+            } else if self.depth > 0 {
+                return Err(cursor.unexpected("`%name = op …`, `checkpoint` or `}`"));
             } else {
-                return Err(cursor.unexpected("`%name = op …`, `update`, `return` or `}`"));
+                return Err(
+                    cursor.unexpected("`%name = op …`, `checkpoint`, `update`, `return` or `}`")
+                );
             }
         }
+        Ok(())
+    }
+
+    /// `checkpoint { … }`
+    fn checkpoint(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
+        let word = cursor.take();
+        if self.depth == DEEPEST {
+            let message = format!("{DEEPEST} checkpoint regions lie around this one: that is all");
+            return Err(cursor.fail(word, message));
+        }
+        cursor.expect('{', "before the lines of a checkpoint region")?;
+        self.depth += 1;
+        let tracer = self.tracer;
+        tracer.checkpoint(|| self.lines(cursor, word))?;
+        self.depth -= 1;
         Ok(())
     }
 

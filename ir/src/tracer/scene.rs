@@ -1,4 +1,4 @@
-//! Where ops are recorded: the line, the module path, the op that they are a part of, the device of constants.
+//! Where ops are recorded: the line, the module path, the op that they are a part of, the device of constants, the checkpoint region.
 
 use super::{State, Tracer};
 use crate::TensorType;
@@ -116,12 +116,13 @@ impl Tracer {
     fn come_to_place_of(&self, graph: &Graph, id: NodeId) -> Restore<'_> {
         let node = graph.node(id);
         let mut state = self.state.borrow_mut();
-        let (part_of, home) = (state.part_of, state.home);
+        let (part_of, home, checkpoint) = (state.part_of, state.home, state.checkpoint);
         let origin = state.origin.replace(node.source.clone());
         let scope = std::mem::replace(&mut state.scope, node.scope.clone());
         state.part_of = part_of.or(node.part_of);
         state.home = node.device.or(home);
-        Restore(self, Some(Former::Place(Place { origin, scope, part_of, home })))
+        state.checkpoint = node.checkpoint;
+        Restore(self, Some(Former::Place(Place { origin, scope, part_of, home, checkpoint })))
     }
 }
 
@@ -154,6 +155,7 @@ pub(crate) struct Place {
     scope: Arc<str>,
     part_of: Option<OpName>,
     home: Option<Site>,
+    checkpoint: u32,
 }
 
 /// What a body was recorded under before.
@@ -165,6 +167,7 @@ pub(crate) enum Former {
     /// The number of the region, and the one of PyTorch's state.
     Region(u32, Option<Region>),
     Home(Option<Site>),
+    Checkpoint(u32),
     Place(Place),
 }
 
@@ -181,9 +184,10 @@ impl Drop for Restore<'_> {
             Some(Former::PartOf(part_of)) => state.part_of = part_of,
             Some(Former::NotCalled) => state.called = None,
             Some(Former::Home(home)) => state.home = home,
-            Some(Former::Place(Place { origin, scope, part_of, home })) => {
-                (state.origin, state.scope, state.part_of, state.home) =
-                    (origin, scope, part_of, home);
+            Some(Former::Checkpoint(checkpoint)) => state.checkpoint = checkpoint,
+            Some(Former::Place(Place { origin, scope, part_of, home, checkpoint })) => {
+                (state.origin, state.scope, state.part_of, state.home, state.checkpoint) =
+                    (origin, scope, part_of, home, checkpoint);
             }
             Some(Former::Region(region, before)) => {
                 state.region = region;

@@ -256,6 +256,12 @@ fn wrong_stage(node: &Node, stage: Stage) -> Option<String> {
     if let Some(dtype) = dtype_missing {
         return Some(format!("no kernels exist for dtype {dtype}"));
     }
+    if node.checkpoint != 0 && stage > Stage::Cast {
+        return Some(
+            "lies in a checkpoint region: `autodiff` should have recomputed what it needs of it"
+                .to_owned(),
+        );
+    }
     match (&node.op.def().body, stage) {
         (Body::Source(Lower::Port), _) => None,
         (Body::Core { kernel: Lower::Fused | Lower::Exchange(_), .. }, Stage::Fused) => None,

@@ -35,15 +35,21 @@ pub(super) fn losses(graph: &Graph) -> FxHashSet<ValueId> {
     losses
 }
 
-/// The operand of an op of that origin, with the promotion and the expansion that belong to the op recorded again.
-pub(super) fn promoted<'t>(t: &'t Tracer, origin: &Origin, x: Var<'t>) -> Var<'t> {
+/// The operand of an op of that origin, with the promotion and the expansion that belong to the op recorded again, on what is `taken` in
+/// the place of the value that was given.
+pub(super) fn promoted<'t>(
+    t: &'t Tracer,
+    origin: &Origin,
+    x: Var<'t>,
+    taken: &dyn Fn(Var<'t>) -> Var<'t>,
+) -> Var<'t> {
     let mut of_op: SmallVec<[Var<'t>; 2]> = SmallVec::new();
     let mut given = x;
     while let Some(below) = t.with_graph(|graph| below(graph, origin, given.id().node)) {
         of_op.push(given);
         given = t.var(below);
     }
-    of_op.iter().rev().fold(given, |value, step| match value.dtype() == step.dtype() {
+    of_op.iter().rev().fold(taken(given), |value, step| match value.dtype() == step.dtype() {
         true => value.expand_to(&step.shape()),
         false => t.because(Reason::Promotion, || value.cast(step.dtype())),
     })

@@ -69,6 +69,7 @@ impl Groups<'_> {
             form.joins() == Joins::Epilogue
                 && group.domain == own.domain
                 && self.growing[*c].leads == self.growing[map].leads
+                && self.growing[*c].late.fits(&self.growing[map].late)
                 && columns.iter().all(takes)
                 && !self.needs.are_apart(*c, map)
                 && !self.needs.leads_around(*c, map)

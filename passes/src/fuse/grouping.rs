@@ -6,7 +6,8 @@
 //! narrower; whole maps become epilogues in the end (`epilogues`). It takes sums of its result down the columns where that leaves enough
 //! parts for threads (`column`), and the largest magnitude with all that only leads there (`largest`). What a kernel makes that is only
 //! needed under another shape is stored under that one. What only leads to new state (the optimizer) stays apart from
-//! the rest, so that its kernels are the same for every parameter. No join may close a cycle between kernels.
+//! the rest, so that its kernels are the same for every parameter. No join may close a cycle between kernels, and what stands behind a
+//! `barrier` joins no kernel that is needed before (`late`).
 //!
 //! Groups are formed twice where a stored value had better be computed again (`again`).
 
@@ -15,6 +16,7 @@ use super::column::takes_columns;
 use super::cost::{Settings, Weighed};
 use super::exchanges::Number;
 use super::largest::Magnitudes;
+use super::late::Late;
 use super::needs::Needs;
 use super::program::{Program, is_exchange};
 use super::reach::{At, Reach, Read, Reads};
@@ -43,6 +45,8 @@ pub(super) struct Growing {
     alone: bool,
     /// If its values lead to what ranks exchange: the last exchange that they depend on.
     pub(super) leads: Option<Number>,
+    /// When it can run.
+    pub(super) late: Late,
     /// The kernel that it became part of.
     pub(super) into: Option<usize>,
 }
@@ -61,6 +65,8 @@ pub(super) struct Groups<'a> {
     pub(super) readers: Vec<u32>,
     /// The kernels that read a node when its readers came to them.
     siblings: Vec<SmallVec<[u32; 2]>>,
+    /// The last barrier that each node stands behind.
+    behind: Vec<NodeId>,
 }
 
 impl<'a> Groups<'a> {
@@ -98,6 +104,7 @@ impl<'a> Groups<'a> {
             reads,
             readers,
             siblings: vec![SmallVec::new(); graph.len()],
+            behind: super::late::behind(graph),
         };
         for n in graph.nodes() {
             if groups.reach.is_member(graph, n) {
@@ -194,8 +201,10 @@ impl<'a> Groups<'a> {
                 known.push(g as u32);
             }
             let maker = self.of[node.index()].filter(|p| *p != g);
-            if let Some(p) = maker.filter(|&p| self.can_merge(p, g)) {
-                g = self.merge(p, g);
+            match maker {
+                Some(p) if self.can_merge(p, g) => g = self.merge(p, g),
+                Some(p) => self.growing[p].late.read_by(n),
+                None => {}
             }
         }
     }
@@ -242,6 +251,7 @@ impl<'a> Groups<'a> {
             sweeps: false,
             alone: is_exchange(self.graph, n),
             leads: self.reach.program.exchanges.leads(n),
+            late: Late::default(),
             into: None,
         });
         number
@@ -249,7 +259,8 @@ impl<'a> Groups<'a> {
 
     fn can_join(&self, n: NodeId, g: usize) -> bool {
         let growing = &self.growing[g];
-        if growing.alone || !self.keeps_exchanges(n, g) {
+        let is_early = !growing.late.may_stand_behind(self.behind[n.index()]);
+        if growing.alone || is_early || !self.keeps_exchanges(n, g) {
             return false;
         }
         let into = &growing.group.domain;
@@ -390,7 +401,9 @@ impl<'a> Groups<'a> {
     /// Makes `n` a member of `g`: the nodes that it reads there.
     fn join(&mut self, n: NodeId, g: usize) -> SmallVec<[NodeId; 4]> {
         self.of[n.index()] = Some(g);
+        let behind = self.behind[n.index()];
         let growing = &mut self.growing[g];
+        growing.late.stand_behind(behind);
         growing.group.members.push(n);
         growing.reduces |= is_reduction(self.graph, n);
         growing.sweeps |= self.graph.node(n).op.intrinsic() == Some(Intrinsic::Unscaled);
@@ -433,7 +446,7 @@ impl<'a> Groups<'a> {
             return false;
         }
         let (da, db) = (&a.group.domain, &b.group.domain);
-        if a.step != b.step || a.step && da != db || a.leads != b.leads {
+        if a.step != b.step || a.step && da != db || a.leads != b.leads || !a.late.fits(&b.late) {
             return false;
         }
         let rows = !a.reduces
@@ -454,14 +467,16 @@ impl<'a> Groups<'a> {
         let (number, domain) = (self.growing[g].number, self.growing[g].group.domain.clone());
         let form = self.growing[p].form;
         self.needs.merge(gone, kept);
-        let Growing { group, reduces, sweeps, into, .. } = &mut self.growing[gone];
+        let Growing { group, reduces, sweeps, late, into, .. } = &mut self.growing[gone];
         *into = Some(kept);
+        let late = *late;
         let (members, reduces, sweeps) = (std::mem::take(&mut group.members), *reduces, *sweeps);
         for m in &members {
             self.of[m.index()] = Some(kept);
         }
         let growing = &mut self.growing[kept];
         growing.group.members.extend(members);
+        growing.late.merge(&late);
         growing.reduces |= reduces;
         growing.sweeps |= sweeps;
         (growing.form, growing.number, growing.group.domain) = (form, number, domain);

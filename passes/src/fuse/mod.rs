@@ -21,6 +21,7 @@ mod grouping;
 mod homes;
 mod inline;
 mod largest;
+mod late;
 mod memory;
 mod needs;
 mod program;
