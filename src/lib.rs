@@ -141,6 +141,11 @@ struct AutocastPage;
 #[doc = include_str!("../docs/coming-from-pytorch.md")]
 struct PyTorchPage;
 
+/// Runs the example of the page about memory.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/memory.md")]
+struct MemoryPage;
+
 /// Runs the example of the page about many ranks.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/scaling.md")]

@@ -9,6 +9,7 @@
 
 mod activation;
 mod batch_norm;
+mod checkpoint;
 mod context;
 mod conv;
 mod declared;
@@ -37,6 +38,7 @@ pub use batch_norm::{
     BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d,
     InstanceNorm2d, InstanceNorm3d, LocalResponseNorm,
 };
+pub use checkpoint::Checkpoint;
 pub use context::{Context, Model};
 pub use conv::{
     Conv, Conv1d, Conv2d, Conv3d, ConvTranspose, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,

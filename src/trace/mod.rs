@@ -237,6 +237,29 @@ impl Trace {
         }
     }
 
+    /// Runs `body`, whose values backward recomputes instead of keeping them: activation checkpointing. See [`Tracer::checkpoint`]; for a part
+    /// of a model there is [`nn::Checkpoint`](crate::nn::Checkpoint).
+    ///
+    /// ```
+    /// use tracecast::prelude::*;
+    ///
+    /// let program = |saves: bool| {
+    ///     trace("step", |t| {
+    ///         let x = t.input_of("x", TensorType::new(DType::F32, [64, 32]));
+    ///         let w = t.param_of("w", TensorType::new(DType::F32, [32, 32]));
+    ///         let layer = |x: Var<'_>| x.matmul(w).exp().sin().log1p();
+    ///         let y = if saves { t.checkpoint(|| layer(x)) } else { layer(x) };
+    ///         t.output("dw", t.tracer().grad(y.matmul(w).pow(2).sum(()), &[w])[0]);
+    ///     })
+    /// };
+    /// let saved = |graph| compile_reported(graph, &Options::new()).map(|(_, report)| report.saved_bytes);
+    /// assert!(saved(program(true)?)? < saved(program(false)?)?);
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    pub fn checkpoint<R>(&self, body: impl FnOnce() -> R) -> R {
+        self.tracer.checkpoint(body)
+    }
+
     /// Names a result. A step that divides its batch records this once per part, and each is a result: `NAME.0`, `NAME.1`, …
     #[track_caller]
     pub fn output(&self, name: &str, value: Var<'_>) {
