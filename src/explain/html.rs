@@ -100,6 +100,9 @@ fn program(out: &mut String, explained: &Explanation, number: usize) -> fmt::Res
     for note in &explained.again {
         writeln!(out, "<li>computed again: {}</li>", Text(&note.to_string()))?;
     }
+    for note in &explained.checkpoints {
+        writeln!(out, "<li>checkpoint region: {}</li>", Text(&note.to_string()))?;
+    }
     out.write_str("</ul>\n</section>\n")
 }
 

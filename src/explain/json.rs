@@ -1,7 +1,8 @@
 //! An [`Explanation`] as one object of JSON.
 
 use super::{
-    AgainNote, CastNote, Explanation, KernelCost, MadeCast, MemoryNote, OpNote, Warning, Width,
+    AgainNote, CastNote, CheckpointNote, Explanation, KernelCost, MadeCast, MemoryNote, OpNote,
+    Warning, Width,
 };
 use std::fmt::{Display, Write};
 use tracecast_ir::Reason;
@@ -41,6 +42,7 @@ pub fn json(explained: &Explanation) -> String {
         .list("costs", explained.kernels.iter().map(cost))
         .list("memory", explained.memory.iter().map(stored))
         .list("again", explained.again.iter().map(again))
+        .list("checkpoints", explained.checkpoints.iter().map(checkpoint))
         .list("warnings", explained.warnings.iter().map(warning));
     object.finish()
 }
@@ -124,6 +126,16 @@ fn priced(object: &mut Object, cost: Option<&Weighed>) {
     object
         .field("stored", &side(&cost.stored))
         .field("rematerialised", &side(&cost.rematerialised));
+}
+
+fn checkpoint(note: &CheckpointNote) -> String {
+    let mut object = Object::default();
+    object
+        .list("nodes", note.nodes.iter().map(|id| id.index().to_string()))
+        .text("scope", &note.scope)
+        .number("kept_bytes", note.kept)
+        .number("bytes_without", note.without);
+    object.finish()
 }
 
 fn cast(cast: &CastNote) -> String {

@@ -28,8 +28,8 @@ mod json;
 pub use html::html;
 pub use json::json;
 pub use tracecast_passes::explain::{
-    AgainNote, CastNote, Explanation, HomeNote, Keep, KernelCost, MadeCast, MemoryNote, OpNote,
-    UnknownNode, Warning, WarningKind, Why, Width,
+    AgainNote, CastNote, CheckpointNote, Explanation, HomeNote, Keep, KernelCost, MadeCast,
+    MemoryNote, OpNote, UnknownNode, Warning, WarningKind, Why, Width,
 };
 pub use tracecast_passes::fuse::Home;
 

@@ -21,6 +21,7 @@
 //! ```
 
 mod casts;
+mod checkpoints;
 mod made;
 mod memory;
 mod ops;
@@ -29,6 +30,7 @@ mod text;
 pub mod warnings;
 
 pub use casts::CastNote;
+pub use checkpoints::CheckpointNote;
 pub use made::{HomeNote, MadeCast};
 pub use memory::{AgainNote, MemoryNote};
 pub use ops::{OpNote, Why, Width};
@@ -71,6 +73,8 @@ pub struct Explanation {
     pub memory: Vec<MemoryNote>,
     /// What several kernels compute.
     pub again: Vec<AgainNote>,
+    /// The checkpoint regions, and what backward needs of them.
+    pub checkpoints: Vec<CheckpointNote>,
     /// The bytes that kernels read and write in a run only because of casts.
     pub moved: usize,
     /// The traced program as text.
@@ -129,6 +133,14 @@ pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Pass
     };
     let decisions = graph.decisions(&policies);
     let casts = found.notes(&policies, &decisions);
+    let checkpoints = if graph.nodes().any(|id| graph.node(id).checkpoint != 0) {
+        let plain = standard(options).up_to(Place::NAME).unwrap_or_default();
+        let plain = plain.run(graph.clone().without_checkpoints(), |_, _, _| ())?;
+        let without = crate::fuse::homes(&plain, &options.fusion).map_err(fuse)?.stored;
+        checkpoints::notes(graph, (&placed, &housed.stored), (&plain, &without))
+    } else {
+        Vec::new()
+    };
     let warnings = cast.map(|cast| warnings(graph, &cast, &policies)).unwrap_or_default();
     Ok(Explanation {
         program: graph.name().to_owned(),
@@ -143,6 +155,7 @@ pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Pass
         kernels: housed.kernels,
         memory: memory::stored(graph, &names, &placed, &housed.stored),
         again: memory::again(graph, &names, &placed, &housed.again),
+        checkpoints,
         moved: found.moved(),
         text: graph.to_string(),
     })

@@ -37,11 +37,13 @@ impl Explanation {
             about.casts.retain(|cast| cast.node == node);
             about.memory.retain(|note| note.node == node);
             about.again.retain(|note| note.node == node);
+            about.checkpoints.retain(|note| note.nodes.contains(&node));
             about.warnings.retain(|warning| warning.node == Some(node));
         } else if let Some((_, node)) = self.ports.iter().find(|(port, _)| *port == value) {
             about.casts.retain(|cast| cast.operand.as_ref() == Some(&value));
             about.memory.clear();
             about.again.clear();
+            about.checkpoints.clear();
             about.ops.extend(self.ops.iter().filter(|op| op.operands.contains(&value)).cloned());
             about.warnings.retain(|warning| warning.node == Some(*node));
         } else {

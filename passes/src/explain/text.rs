@@ -35,6 +35,9 @@ impl fmt::Display for Explanation {
         for note in &self.again {
             writeln!(f, "computed again: {note}")?;
         }
+        for note in &self.checkpoints {
+            writeln!(f, "checkpoint region: {note}")?;
+        }
         if !self.warnings.is_empty() {
             writeln!(f)?;
         }

@@ -1,7 +1,7 @@
 //! Why values lie in memory between kernels, and what kernels compute again instead of reading it.
 
-use super::Fused;
 use super::cost::Weighed;
+use super::{Fused, behind_gradients};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use tracecast_ir::kernel::build::{Group, form, lowering};
@@ -66,6 +66,8 @@ pub struct Stored {
     pub why: Keep,
     /// What both ways cost, if fusion had a choice.
     pub cost: Option<Weighed>,
+    /// True if the forward part writes it, not as state, and a kernel of backward reads it.
+    pub for_backward: bool,
 }
 
 /// A node that several kernels compute.
@@ -110,9 +112,13 @@ pub(super) fn memory(
     }
     let name = |place: usize| names[fused.order[place]].clone();
     let mut readers: HashMap<ValueId, Vec<String>> = HashMap::new();
+    let later = behind_gradients(graph);
+    let is_later = |i: usize| fused.kernels[i].outputs.iter().all(|v| later[v.node.index()]);
+    let mut read_later: HashSet<ValueId> = HashSet::new();
     for &i in &fused.order {
         for value in &fused.kernels[i].inputs {
             readers.entry(*value).or_default().push(names[i].clone());
+            read_later.extend(Some(*value).filter(|_| is_later(i)));
         }
     }
     let results: HashSet<ValueId> = graph.outputs().iter().map(|(_, v)| *v).collect();
@@ -131,8 +137,10 @@ pub(super) fn memory(
                 _ => Keep::Whole,
             };
             let readers = readers.remove(value).unwrap_or_default();
+            let for_backward = read_later.contains(value) && !is_later(i) && !state.contains(value);
             let cost = fused.weighed.get(&value.node).copied();
-            stored.push(Stored { node: value.node, kernel: names[i].clone(), readers, why, cost });
+            let kernel = names[i].clone();
+            stored.push(Stored { node: value.node, kernel, readers, why, cost, for_backward });
         }
     }
     let several = computed.into_iter().filter(|(_, kernels)| kernels.len() > 1);
