@@ -249,7 +249,7 @@ impl Trace {
     ///         let w = t.param_of("w", TensorType::new(DType::F32, [32, 32]));
     ///         let layer = |x: Var<'_>| x.matmul(w).exp().sin().log1p();
     ///         let y = if saves { t.checkpoint(|| layer(x)) } else { layer(x) };
-    ///         t.output("dw", t.tracer().grad(y.matmul(w).pow(2).sum(()), &[w])[0]);
+    ///         t.output("dw", t.grad(y.matmul(w).pow(2).sum(()), &[w])[0]);
     ///     })
     /// };
     /// let saved = |graph| compile_reported(graph, &Options::new()).map(|(_, report)| report.saved_bytes);
