@@ -75,6 +75,17 @@ impl Stepper {
         })
     }
 
+    /// What backward needs of forward, and all that lies between kernels at one time, in bytes.
+    fn planned(&self) -> Result<[usize; 2]> {
+        let batch: Vec<(&str, &Tensor)> = self.batch.iter().map(|(name, x)| (*name, x)).collect();
+        let program = match &self.program {
+            Program::Train(step) => step.jit(),
+            Program::Evaluate(program) => program,
+        };
+        let report = program.prepare(&self.store, &batch)?;
+        Ok([report.saved_bytes, report.peak_bytes])
+    }
+
     fn times(&mut self, steps: usize) -> Result<Vec<f64>> {
         (0..steps).map(|_| Ok(ms(self.step()?.0))).collect()
     }
@@ -92,6 +103,7 @@ pub(crate) fn run(asked: &Asked) -> Result<()> {
         checks.push(stepper.step()?.1);
     }
     let peak_kb = base_kb.and_then(memory::peak_above);
+    let [saved, planned] = stepper.planned()?;
     let mut line = json!({
         "peer": "tracecast",
         "network": asked.network,
@@ -99,6 +111,8 @@ pub(crate) fn run(asked: &Asked) -> Result<()> {
         "dtype": asked.dtype.name(),
         "threads": asked.threads,
         "first_ms": ms(first),
+        "saved_mb": saved as f64 / 1e6,
+        "planned_mb": planned as f64 / 1e6,
         "peak_mb": peak_kb.map(|kb| (kb as f64 / 102.4).round() / 10.0),
         "checks": checks,
     });
@@ -136,7 +150,7 @@ fn sentence(line: &Value) -> String {
         .map(|x| format!("{:.6}", x.as_f64().unwrap_or(f64::NAN)))
         .collect();
     format!(
-        "{} {} {}: median {} ms of {} rounds (least {}), first call {} ms, peak {} MB, {} {}",
+        "{} {} {}: median {} ms of {} rounds (least {}), first call {} ms, saved {} MB of {} planned, peak {} MB, {} {}",
         text("network"),
         text("mode"),
         text("dtype"),
@@ -144,6 +158,8 @@ fn sentence(line: &Value) -> String {
         line["rounds"],
         number("min_ms"),
         number("first_ms"),
+        number("saved_mb"),
+        number("planned_mb"),
         number("peak_mb"),
         if line["mode"] == "train" { "losses" } else { "mean magnitudes" },
         checks.join(" ")

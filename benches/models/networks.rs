@@ -9,12 +9,13 @@ use tracecast::ir::Role;
 use tracecast::prelude::*;
 
 /// The networks there are.
-pub(crate) const NAMES: [&str; 9] = [
+pub(crate) const NAMES: [&str; 10] = [
     "conv_stack",
     "resnet18",
     "mobilenet_v3_small",
     "vit_small",
     "gpt2",
+    "gpt2_checkpointed",
     "gpt2_50257",
     "bert_base",
     "diffusion_unet",
@@ -63,10 +64,9 @@ impl Network {
             "resnet18" => Network::of_images(ResNet18, 8),
             "mobilenet_v3_small" => Network::of_images(MobileNetV3Small, 8),
             "vit_small" => Network::of_images(VitSmall, 4),
-            "gpt2" => Network::of_tokens(Gpt2 { vocabulary: 8192 }, [2, 128], 8192, 8192),
-            "gpt2_50257" => {
-                Network::of_tokens(Gpt2 { vocabulary: 50_257 }, [2, 128], 50_257, 50_257)
-            }
+            "gpt2" => Network::of_gpt2(Gpt2 { vocabulary: 8192, recomputes: false }),
+            "gpt2_checkpointed" => Network::of_gpt2(Gpt2 { vocabulary: 8192, recomputes: true }),
+            "gpt2_50257" => Network::of_gpt2(Gpt2 { vocabulary: 50_257, recomputes: false }),
             "bert_base" => Network::of_tokens(Bert { vocabulary: 8192 }, [2, 128], 8192, 8192),
             "diffusion_unet" => {
                 let steps: Vec<i64> = (0..8).collect();
@@ -93,6 +93,11 @@ impl Network {
     /// Images of 224 × 224 in ten classes.
     fn of_images(model: impl Module + 'static, images: usize) -> Self {
         Network::new(model, [image([images, 3, 224, 224]), ("y", indices(&[images], 10, "y"))])
+    }
+
+    fn of_gpt2(model: Gpt2) -> Self {
+        let words = model.vocabulary;
+        Network::of_tokens(model, [2, 128], words, words)
     }
 
     /// Tokens, and a class for each.

@@ -2,7 +2,9 @@
 //! parameters that torchvision and transformers give them.
 
 use tracecast::Start;
-use tracecast::nn::{Attend, Context, Conv2d, Embedding, LayerNorm, Linear, MultiheadAttention};
+use tracecast::nn::{
+    Attend, Checkpoint, Context, Conv2d, Embedding, LayerNorm, Linear, MultiheadAttention,
+};
 use tracecast::prelude::*;
 
 /// A vision transformer of 12 layers of 384 in six heads on patches of 16 × 16, for ten classes: images `[N, 3, 224, 224]` to logits
@@ -42,6 +44,8 @@ impl Module for VitLayer {
 /// The smallest GPT-2: tokens `[N, L]` to logits `[N, L, vocabulary]`.
 pub(crate) struct Gpt2 {
     pub(crate) vocabulary: usize,
+    /// Backward recomputes what each layer makes.
+    pub(crate) recomputes: bool,
 }
 
 /// Width and heads of GPT-2 and of BERT-base.
@@ -53,7 +57,11 @@ impl Module for Gpt2 {
         let words = Embedding::new(self.vocabulary, WIDTH);
         let x = cx.call("transformer.wte", &words, tokens);
         let x = x + cx.call("transformer.wpe", &Embedding::new(1024, WIDTH), positions(cx, tokens));
-        let x = (0..12).fold(x, |x, at| cx.call(&format!("transformer.h.{at}"), &GptLayer, x));
+        let layer = |x, at| match (format!("transformer.h.{at}"), self.recomputes) {
+            (name, true) => cx.call(&name, &Checkpoint(GptLayer), x),
+            (name, false) => cx.call(&name, &GptLayer, x),
+        };
+        let x = (0..12).fold(x, layer);
         let x = cx.call("transformer.ln_f", &LayerNorm::new(WIDTH), x);
         let head = Linear::new(WIDTH, self.vocabulary).without_bias();
         cx.call("lm_head", &head.tied_to("transformer.wte.weight"), x)

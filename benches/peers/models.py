@@ -14,7 +14,7 @@ peer with {"first_ms","peak_mb","median_ms","rounds_ms","checks"}.
 """
 import argparse, contextlib, json, math, os, statistics, subprocess, sys, tempfile, time
 
-NETWORKS = ["conv_stack", "resnet18", "mobilenet_v3_small", "vit_small", "gpt2", "gpt2_50257", "bert_base", "diffusion_unet", "lstm_tagger"]
+NETWORKS = ["conv_stack", "resnet18", "mobilenet_v3_small", "vit_small", "gpt2", "gpt2_checkpointed", "gpt2_50257", "bert_base", "diffusion_unet", "lstm_tagger"]
 PEERS = ["tracecast", "eager", "compiled"]
 FIRST_STEPS = 5
 RATE = 1e-4
@@ -165,8 +165,9 @@ def networks(torch):
             return x + self.mlp["c_proj"](F.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate="tanh"))
 
     class Gpt2(nn.Module):
-        def __init__(self, vocabulary):
+        def __init__(self, vocabulary, recomputes=False):
             super().__init__()
+            self.recomputes = recomputes
             layers = nn.ModuleList(GptLayer() for _ in range(12))
             self.transformer = nn.ModuleDict(dict(wte=nn.Embedding(vocabulary, WIDTH), wpe=nn.Embedding(1024, WIDTH), h=layers, ln_f=nn.LayerNorm(WIDTH)))
 
@@ -174,7 +175,7 @@ def networks(torch):
             of = self.transformer
             x = of["wte"](tokens) + of["wpe"](torch.arange(tokens.shape[1]))
             for layer in of["h"]:
-                x = layer(x)
+                x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False) if self.recomputes and self.training else layer(x)
             return F.linear(of["ln_f"](x), of["wte"].weight)
 
     def norm():
@@ -260,6 +261,7 @@ def networks(torch):
             return self.head(self.lstm(self.embedding(words))[0])
 
     return dict(conv_stack=ConvStack, resnet18=ResNet18, mobilenet_v3_small=MobileNetV3Small, vit_small=VitSmall, gpt2=lambda: Gpt2(8192),
+                gpt2_checkpointed=lambda: Gpt2(8192, recomputes=True),
                 gpt2_50257=lambda: Gpt2(50257), bert_base=lambda: Bert(8192), diffusion_unet=UNet, lstm_tagger=Tagger)
 
 
@@ -318,7 +320,7 @@ def batch(torch, network):
         return [image(8, 3, 64, 64), torch.arange(8)], image(8, 3, 64, 64, name="y")
     if network == "lstm_tagger":
         return text(8192, 17, 32, 64)
-    if network in ("gpt2", "gpt2_50257", "bert_base"):
+    if network in ("gpt2", "gpt2_checkpointed", "gpt2_50257", "bert_base"):
         words = 50257 if network == "gpt2_50257" else 8192
         return text(words, words, 2, 128)
     images = 4 if network == "vit_small" else 8
