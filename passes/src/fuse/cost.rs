@@ -14,6 +14,11 @@ use tracecast_ir::{Graph, NodeId};
 pub(super) const LONGEST_CHAIN: usize = 16;
 /// A function of memory that takes more operations an element is stored: it bounds the code of a kernel.
 pub(super) const MOST_OPERATIONS: usize = 64;
+/// So is one that reads more than its bytes times this of what kernels make: the sum of all that the layers of a network have added to
+/// what came in would be computed from the beginning in every layer.
+pub(super) const MOST_READ: usize = 2;
+/// A function of at least so many ops that is only read at places far apart is stored: made in order it takes vectors.
+pub(super) const FEW_APART: usize = 3;
 /// The operations that a load of a vector takes, an element each.
 pub(super) const LOAD: usize = 1;
 /// The operations by which a vector loop puts zeros in the place of computed elements that lie in the padding of windows.

@@ -1,27 +1,31 @@
 //! Which nodes are inlined before kernels are formed: each kernel that reads one computes it in its loads.
 //!
-//! Views, constants and widening casts are always inlined. A cheap function of values in memory is inlined if rematerialising it costs
-//! less than storing it (`cost`). Nodes are visited from results to operands, so that the readers of a node are decided before it. A
-//! window multiplies how often an element is read, and a contraction that packs a computed factor through windows or across its rows
-//! computes it one element at a time.
+//! Views, constants and widening casts are always inlined, and so is a cheap function of values in memory that reads few bytes. One that a contraction
+//! would pack across its rows is stored. One that it would pack through windows is inlined if rematerialising it costs less than storing
+//! it (`cost`): windows multiply how often an element is read, and each element is computed by itself. Nodes are visited from results to
+//! operands, so that the readers of a node are decided before it.
 //!
 //! Before: a convolution of 3 × 3 reads `relu %c` through windows. Inlined, the relu runs for nine taps with a guard each. After: the
 //! relu is stored, by the epilogue of the convolution that makes `%c`, and packing reads it from memory.
 
-use super::cost::{Cost, LOAD, LONGEST_CHAIN, MOST_OPERATIONS, SELECT, Weighed, operations};
+use super::cost::{
+    Cost, FEW_APART, LOAD, LONGEST_CHAIN, MOST_OPERATIONS, MOST_READ, SELECT, Weighed, operations,
+};
 use super::factors::Packed;
 use super::reach::{Reach, is_given, steps_over, widens};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::kernel::build::{domain, form, lowering};
 use tracecast_ir::kernel::{FormKind, Joins};
 use tracecast_ir::op::{Intrinsic, Lower, View};
-use tracecast_ir::{Graph, NodeId, Shape};
+use tracecast_ir::{Graph, NodeId, Shape, TensorType};
 
 /// What one element of a node takes where it is computed from memory.
 #[derive(Clone, Default)]
 struct Chain {
     /// Loads included.
     operations: usize,
+    /// Elementwise ops.
+    maps: usize,
     /// The values in memory.
     sources: SmallVec<[NodeId; 4]>,
 }
@@ -73,7 +77,9 @@ impl Reach {
             .collect();
         for &n in live.iter().rev() {
             let own = std::mem::take(&mut reads[n.index()]);
-            if self.inline[n.index()] && is_choice(graph, n) {
+            if own.single > 0 && !own.guarded && self.inline[n.index()] && is_choice(graph, n) {
+                self.inline[n.index()] = false;
+            } else if own.guarded && self.inline[n.index()] && is_choice(graph, n) {
                 let weighed = self.weigh(graph, n, &chains[n.index()], &own);
                 let prices = &self.program.prices;
                 let [stored, again] =
@@ -92,23 +98,41 @@ impl Reach {
     fn chains(&mut self, graph: &Graph) -> Vec<Chain> {
         let program = self.program.clone();
         let mut chains = vec![Chain::default(); graph.len()];
+        // The bytes of what kernels make that are read where a node is rematerialised.
+        let mut read = vec![0usize; graph.len()];
+        let bytes = |ty: &TensorType| graph.hint(ty.bytes());
         let wanted = |n: &NodeId| program.live[n.index()] && !program.is_root[n.index()];
         for n in graph.nodes().filter(wanted) {
             let args = graph.args(n);
+            let maps =
+                args.iter().fold(0usize, |sum, a| sum.saturating_add(chains[a.node.index()].maps));
+            let maps =
+                maps.saturating_add(usize::from(matches!(lowering(graph, n), Some(Lower::Map(_)))));
+            read[n.index()] = args.iter().fold(0usize, |sum, a| {
+                let is_made = !self.inline[a.node.index()] && !is_given(graph, a.node);
+                sum.saturating_add(if is_made { bytes(graph.ty(*a)) } else { read[a.node.index()] })
+            });
             let from_memory = |n: NodeId| is_given(graph, n) || self.inline[n.index()];
             self.inline[n.index()] = match lowering(graph, n) {
                 Some(Lower::View(_) | Lower::Windows) => true,
                 Some(Lower::Map(_)) if args.is_empty() || is_widening(graph, n) => true,
                 Some(Lower::Map(map)) => {
-                    map.is_cheap() && args.iter().all(|arg| from_memory(arg.node))
+                    let most = bytes(&graph.node(n).results[0]).saturating_mul(MOST_READ);
+                    let is_apart = maps >= FEW_APART && self.is_stepped_over(graph, n);
+                    map.is_cheap()
+                        && maps <= MOST_OPERATIONS
+                        && !is_apart
+                        && read[n.index()] <= most
+                        && args.iter().all(|arg| from_memory(arg.node))
                 }
                 _ => false,
             };
             if !self.inline[n.index()] {
+                read[n.index()] = 0;
                 continue;
             }
-            let mut chain =
-                Chain { operations: operations(graph, n, &program.prices), ..Chain::default() };
+            let operations = operations(graph, n, &program.prices);
+            let mut chain = Chain { operations, maps, ..Chain::default() };
             for (i, arg) in args.iter().enumerate() {
                 let arg = arg.node;
                 if args[..i].iter().any(|other| other.node == arg) {
@@ -126,12 +150,7 @@ impl Reach {
             if is_windows && chain.operations > LOAD {
                 chain.operations = chain.operations.saturating_add(SELECT);
             }
-            if chain.sources.len() > LONGEST_CHAIN || chain.operations > MOST_OPERATIONS {
-                // Views are part of every load, however much is behind them.
-                self.inline[n.index()] = !is_choice(graph, n);
-                chain.sources.truncate(LONGEST_CHAIN);
-            }
-            chains[n.index()] = if self.inline[n.index()] { chain } else { Chain::default() };
+            chains[n.index()] = chain;
         }
         chains
     }
@@ -239,6 +258,12 @@ impl Reach {
         })
     }
 
+    /// True if all that is read of `n` are positions of its last axis that lie apart.
+    fn is_stepped_over(&self, graph: &Graph, n: NodeId) -> bool {
+        let users = self.program.users.of(n);
+        !users.is_empty() && users.iter().all(|user| steps_over(graph, *user))
+    }
+
     /// Inlines what only a flattened reduction reads: it is computed in the loads of that.
     fn inline_flattened(&mut self, graph: &Graph, live: &[NodeId]) {
         for &n in live.iter().rev().filter(|n| !self.program.is_root[n.index()]) {
@@ -279,12 +304,6 @@ fn through<'g>(graph: &Graph, n: NodeId, own: &Reads<'g>) -> Reads<'g> {
             through.vector /= times;
             through.packed /= times;
             through.single /= times;
-        }
-        // Single elements take a vector's time each.
-        Some(Lower::View(View::Slice)) if steps_over(graph, n) => {
-            through.single = through.single.saturating_add(through.vector);
-            through.packed = through.packed.saturating_add(through.vector);
-            through.vector = 0;
         }
         _ => {}
     }
