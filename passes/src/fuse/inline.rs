@@ -292,20 +292,17 @@ fn is_widening(graph: &Graph, n: NodeId) -> bool {
 /// The reads of an operand of the inlined node `n`.
 fn through<'g>(graph: &Graph, n: NodeId, own: &Reads<'g>) -> Reads<'g> {
     let mut through = own.clone();
-    match lowering(graph, n) {
-        // What is the same along the last axes is computed once in front of a loop.
-        Some(Lower::View(View::Expand)) => {
-            let (from, to) = (&graph.ty(graph.args(n)[0]).shape, &graph.node(n).results[0].shape);
-            let pairs = from.iter().rev().zip(to.iter().rev());
-            let same = pairs.take_while(|(from, to)| from != to).count();
-            let same = if same == from.rank() { to.rank() } else { same };
-            let times = to.iter().rev().take(same).map(|size| graph.hint(*size));
-            let times = times.fold(1, usize::saturating_mul).max(1);
-            through.vector /= times;
-            through.packed /= times;
-            through.single /= times;
-        }
-        _ => {}
+    // What is the same along the last axes is computed once in front of a loop.
+    if let Some(Lower::View(View::Expand)) = lowering(graph, n) {
+        let (from, to) = (&graph.ty(graph.args(n)[0]).shape, &graph.node(n).results[0].shape);
+        let pairs = from.iter().rev().zip(to.iter().rev());
+        let repeated = pairs.take_while(|(from, to)| from != to).count();
+        let repeated = if repeated == from.rank() { to.rank() } else { repeated };
+        let times = to.iter().rev().take(repeated).map(|size| graph.hint(*size));
+        let times = times.fold(1, usize::saturating_mul).max(1);
+        through.vector /= times;
+        through.packed /= times;
+        through.single /= times;
     }
     through
 }
