@@ -247,12 +247,12 @@ impl Trace {
     ///     trace("step", |t| {
     ///         let x = t.input_of("x", TensorType::new(DType::F32, [64, 32]));
     ///         let w = t.param_of("w", TensorType::new(DType::F32, [32, 32]));
-    ///         let layer = |x: Var<'_>| x.matmul(w).exp().sin().log1p();
-    ///         let y = if saves { t.checkpoint(|| layer(x)) } else { layer(x) };
+    ///         let layer = || x.matmul(w).exp().sin().log1p();
+    ///         let y = if saves { t.checkpoint(layer) } else { layer() };
     ///         t.output("dw", t.grad(y.matmul(w).pow(2).sum(()), &[w])[0]);
     ///     })
     /// };
-    /// let saved = |graph| compile_reported(graph, &Options::new()).map(|(_, report)| report.saved_bytes);
+    /// let saved = |graph| tracecast::compile_reported(graph, &Options::new()).map(|(_, report)| report.saved_bytes);
     /// assert!(saved(program(true)?)? < saved(program(false)?)?);
     /// # Ok::<(), tracecast::Error>(())
     /// ```

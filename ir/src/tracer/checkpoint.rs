@@ -20,7 +20,7 @@ impl Tracer {
     /// let (up, down) = (TensorType::new(DType::F32, [64, 256]), TensorType::new(DType::F32, [256, 64]));
     /// let (up, down) = (t.param("up", up), t.param("down", down));
     /// // Backward computes the 8 × 256 numbers once more and needs `x` alone.
-    /// let y = t.checkpoint(|| x + x.matmul(up).gelu("none").matmul(down));
+    /// let y = t.checkpoint(|| x + x.matmul(up).gelu(None).matmul(down));
     /// t.output("dx", t.grad(y.sum(()), &[up])[0]);
     /// assert!(t.finish().unwrap().to_string().contains("checkpoint {"));
     /// ```
