@@ -365,23 +365,27 @@ def worker(peer, network, mode, dtype, threads):
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True) if mode == "train" else None
 
     def step():
-        """The time, and the loss or the mean magnitude of what the network gives."""
+        """The time, and the loss or what the network gives."""
         begun = time.perf_counter()
         if mode == "train":
             optimizer.zero_grad(set_to_none=True)
-            value = loss()
-            value.backward()
+            out = loss()
+            out.backward()
             optimizer.step()
-            check = value.item()
-            return time.perf_counter() - begun, check
-        with torch.inference_mode():
-            out = forward()
-            took = time.perf_counter() - begun
-            return took, out.double().abs().mean().item()
+        else:
+            with torch.inference_mode():
+                out = forward()
+        return time.perf_counter() - begun, out.detach()
 
-    first, check = step()
-    checks = [check] + [step()[1] for _ in range(FIRST_STEPS - 1)]
+    first, out = step()
+    checks, magnitude = [], lambda out: out.double().abs().mean().item()
+    for n in range(FIRST_STEPS):
+        # A copy of what a network gives would count as its memory.
+        checks += [magnitude(out)] if mode == "train" else []
+        del out
+        out = step()[1] if n + 1 < FIRST_STEPS else None
     peak = round((memory_kb("VmHWM") - base) / 1024, 1)
+    checks += [magnitude(step()[1])] if mode == "eval" else []
     print(json.dumps(dict(peer=peer, network=network, mode=mode, dtype=dtype, threads=threads, first_ms=round(first * 1e3, 3), peak_mb=peak, checks=checks)),
           flush=True)
     for line in sys.stdin:

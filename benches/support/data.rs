@@ -1,12 +1,11 @@
 //! The data of the workloads: closed formulae over (index, seed), the same bits in every peer.
 
-use tracecast::{DType, Tensor};
+use tracecast::{DType, Tensor, TensorType};
 
 /// Numbers from `low` up to `high`: a 32-bit mix of index and seed.
 pub(crate) fn fill(shape: &[usize], seed: u32, low: f32, high: f32) -> Tensor {
-    let count: usize = shape.iter().product();
-    let numbers: Vec<f32> = (0..count).map(|i| low + (high - low) * mixed(i, seed)).collect();
-    Tensor::new(shape, &numbers).expect("as many numbers as the shape has places")
+    let number = |i| f64::from(low + (high - low) * mixed(i, seed));
+    Tensor::from_fn(TensorType::new(DType::F32, shape), number).expect("a tensor that fits memory")
 }
 
 /// A multiple of 2^-24 from 0 up to 1.
