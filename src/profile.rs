@@ -13,6 +13,11 @@ pub struct KernelProfile {
     pub name: String,
     /// The form, such as `map`, `rows` or `contraction`.
     pub form: &'static str,
+    /// The path of the module that records its first result, such as `layer1.0.bn1`; empty outside of modules and for copies. A product that ends in
+    /// an activation goes by the activation's module.
+    pub module: String,
+    /// The line of the user's program that records it, `FILE:LINE:COLUMN`, with `grad of` in front for gradients; empty where it is not known.
+    pub source_line: String,
     /// The median of its times, launch included.
     pub time: Duration,
     /// Bytes and operations of one run.
@@ -27,6 +32,12 @@ const EXCHANGE: &str = "exchange";
 /// What stands for the form of a copy.
 const COPY: &str = "copy";
 
+/// The share of the peak of fused multiply-adds that well blocked products reach: the rest goes to packing, edges and loads.
+const OF_PEAK: f64 = 0.85;
+
+/// The share of memory's rate that sweeps over several arrays reach.
+const OF_RATE: f64 = 0.8;
+
 impl KernelProfile {
     /// Billions of floating-point operations per second.
     pub fn gflops(&self) -> f64 {
@@ -36,6 +47,14 @@ impl KernelProfile {
     /// Billions of bytes per second.
     pub fn gbytes(&self) -> f64 {
         self.cost.bytes() as f64 / self.seconds() / 1e9
+    }
+
+    /// The time that a good kernel of this cost takes on a machine of these limits: its operations at 85 % of the peak of fused multiply-adds, or
+    /// its bytes at 80 % of memory's rate, whichever takes longer.
+    pub fn attainable(&self, limits: Limits) -> Duration {
+        let compute = self.cost.flops as f64 / (OF_PEAK * limits.flops);
+        let memory = self.cost.bytes() as f64 / (OF_RATE * limits.bytes);
+        Duration::try_from_secs_f64(compute.max(memory)).unwrap_or(Duration::MAX)
     }
 
     /// The least time by the limits over the time it took: 1 is as fast as the machine allows. Data in a cache can come faster than from
@@ -121,6 +140,18 @@ impl Profile {
         runs: usize,
         limits: Option<Limits>,
     ) -> Result<Self> {
+        Profile::with(program, store, inputs, runs, limits, &Kernel::cost)
+    }
+
+    /// The same where `cost` gives the cost of a kernel, whose sizes may be names.
+    pub(crate) fn with(
+        program: &Executable,
+        store: &mut Store,
+        inputs: &[(&str, &Tensor)],
+        runs: usize,
+        limits: Option<Limits>,
+        cost: &dyn Fn(&Kernel) -> Cost,
+    ) -> Result<Self> {
         if runs == 0 {
             let message = "expected at least one run, found 0".to_owned();
             return Err(Error::Option { option: "runs", message });
@@ -142,11 +173,14 @@ impl Profile {
             let other = if copied.is_some() { COPY } else { EXCHANGE };
             let bytes = copied.unwrap_or(0) as u64;
             let moved = || Cost { read: bytes, written: bytes, flops: 0 };
+            let (module, source) = program.program().recorded_at(step);
             KernelProfile {
                 name: name.to_owned(),
                 form: kernel.map_or(other, Kernel::form_name),
+                module: module.to_owned(),
+                source_line: source.to_string(),
                 time: times[runs / 2],
-                cost: kernel.map_or_else(moved, Kernel::cost),
+                cost: kernel.map_or_else(moved, cost),
                 typical: typical[step],
             }
         });
@@ -165,6 +199,13 @@ impl Profile {
         Ok(Profile { kernels, exchanges, run: *run, runs, limits })
     }
 
+    /// The time that the kernels take where each is as fast as a good one on this machine: the sum of [`KernelProfile::attainable`].
+    /// `None` if the limits were not measured.
+    pub fn attainable(&self) -> Option<Duration> {
+        let limits = self.limits?;
+        Some(self.kernels.iter().map(|kernel| kernel.attainable(limits)).sum())
+    }
+
     /// The time in kernels: the sum of their medians.
     pub fn in_kernels(&self) -> Duration {
         self.kernels.iter().map(|kernel| kernel.time).sum()
@@ -176,7 +217,7 @@ impl fmt::Display for Profile {
         let width = self.kernels.iter().map(|k| k.name.len()).max().unwrap_or(0).clamp(6, 60);
         writeln!(
             f,
-            "{:<width$}  {:<11}  {:>9}  {:>5}  {:>8}  {:>8}  {:>7}  {:>8}",
+            "{:<width$}  {:<11}  {:>9}  {:>5}  {:>8}  {:>8}  {:>7}  {:>8}  recorded at",
             "kernel", "form", "µs", "share", "KiB", "GFLOP/s", "GB/s", "of limit"
         )?;
         let total = self.in_kernels().as_secs_f64().max(1e-9);
@@ -185,7 +226,7 @@ impl fmt::Display for Profile {
             let limit = self.limits.map(|c| format!("{:.0} %", 100.0 * kernel.of_limit(c)));
             writeln!(
                 f,
-                "{:<width$}  {:<11}  {:>9.2}  {:>3.0} %  {:>8.1}  {:>8.2}  {:>7.2}  {:>8}",
+                "{:<width$}  {:<11}  {:>9.2}  {:>3.0} %  {:>8.1}  {:>8.2}  {:>7.2}  {:>8}  {}{}{}",
                 kernel.name,
                 kernel.form,
                 kernel.time.as_secs_f64() * 1e6,
@@ -194,6 +235,9 @@ impl fmt::Display for Profile {
                 kernel.gflops(),
                 kernel.gbytes(),
                 limit.unwrap_or_else(|| "–".to_owned()),
+                kernel.module,
+                if kernel.module.is_empty() || kernel.source_line.is_empty() { "" } else { ", " },
+                kernel.source_line,
             )?;
         }
         write!(
@@ -207,6 +251,11 @@ impl fmt::Display for Profile {
         )?;
         if let Some(Limits { flops, bytes }) = self.limits {
             write!(f, "; limits {:.1} GFLOP/s, {:.1} GB/s", flops / 1e9, bytes / 1e9)?;
+        }
+        if let Some(time) = self.attainable() {
+            let (peak, rate) = (100.0 * OF_PEAK, 100.0 * OF_RATE);
+            let us = time.as_secs_f64() * 1e6;
+            write!(f, "; {us:.2} µs at {peak:.0} % and {rate:.0} % of them")?;
         }
         writeln!(f)?;
         self.exchanges.iter().try_for_each(|exchange| writeln!(f, "{exchange}"))

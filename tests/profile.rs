@@ -84,3 +84,81 @@ fn a_profile_tells_of_every_step_and_runs_like_any_run() {
     let none = Profile::of(&program, &mut store, &[("x", &x)], 0, None);
     assert!(none.unwrap_err().to_string().contains("runs"));
 }
+
+/// A step on two layers, state for it, and a batch.
+fn step() -> (TrainStep, Store, [(&'static str, Tensor); 2]) {
+    let model = nn::Sequential::new()
+        .named("up", nn::Linear::new(8, 16))
+        .then(nn::Relu)
+        .named("down", nn::Linear::new(16, 3));
+    let step = TrainStep::new(model, |t, m| m.forward(t.input("x")).cross_entropy(t.input("y")))
+        .optimizer(AdamW::new(1e-2))
+        .options(Options::new().threads(1))
+        .build()
+        .unwrap();
+    let mut store = Store::new();
+    step.init(&mut store, 0).unwrap();
+    let y = Tensor::new([4], &[0i64, 1, 2, 0]).unwrap();
+    (step, store, [("x", Tensor::rand([4, 8], 1).unwrap()), ("y", y)])
+}
+
+#[test]
+fn a_profile_of_a_training_step_names_modules_and_lines_and_trains() {
+    let (train, mut store, batch) = step();
+    let inputs = batch.each_ref().map(|(name, x)| (*name, x));
+    let limits = Limits { flops: 1e9, bytes: 1e9 };
+    let profile = train.profile(&mut store, &inputs, 3, Some(limits)).unwrap();
+    for module in ["up", "down"] {
+        let of = profile.kernels.iter().filter(|kernel| kernel.module == module);
+        let of: Vec<_> =
+            of.map(|kernel| kernel.source_line.trim_start_matches("grad of ")).collect();
+        assert!(!of.is_empty(), "no kernel of `{module}`:\n{profile}");
+        assert!(of.iter().all(|line| line.starts_with("tests/profile.rs:")), "{of:?}");
+    }
+    let optimizer = profile.kernels.iter().find(|kernel| kernel.name.contains("adam"));
+    assert!(optimizer.is_some_and(|kernel| kernel.source_line.contains("profile.rs")), "{profile}");
+
+    // 85 % of the operations or 80 % of the bytes, whichever takes longer.
+    let attainable = |kernel: &tracecast::KernelProfile| {
+        (kernel.cost.flops as f64 / 0.85e9).max(kernel.cost.bytes() as f64 / 0.8e9)
+    };
+    let sum: f64 = profile.kernels.iter().map(attainable).sum();
+    let found = profile.attainable().unwrap().as_secs_f64();
+    assert!((found - sum).abs() < 1e-9 * profile.kernels.len() as f64, "{found} {sum}");
+    let table = profile.to_string();
+    assert!(
+        table.contains("down, tests/profile.rs:") && table.contains("at 85 % and 80 %"),
+        "{table}"
+    );
+
+    // Two steps that are not timed and three that are.
+    let (plain, mut trained, _) = step();
+    (0..5).for_each(|_| drop(plain.run(&mut trained, &inputs).unwrap()));
+    for name in ["up.weight", "down.bias"] {
+        assert_eq!(store.get(name).unwrap(), trained.get(name).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn a_profile_of_a_step_refuses_what_a_run_refuses() {
+    let (train, mut store, [(_, x), (_, y)]) = step();
+    let none = train.profile(&mut store, &[("x", &x), ("y", &y)], 0, None).unwrap_err();
+    assert!(none.to_string().contains("at least one run"), "{none}");
+    let missing = train.profile(&mut store, &[("x", &x)], 1, None).unwrap_err();
+    assert!(missing.to_string().contains("`y`"), "{missing}");
+    let empty = Tensor::zeros(TensorType::new(DType::F32, [0, 8])).unwrap();
+    let empty = train.profile(&mut store, &[("x", &empty), ("y", &y)], 1, None).unwrap_err();
+    assert!(empty.to_string().contains("at least one row"), "{empty}");
+}
+
+#[test]
+fn a_program_with_named_sizes_is_profiled_at_those_of_the_inputs() {
+    let double = jit(Options::new().threads(1), |t| t.output("y", t.input("x") * 2.0));
+    let double = double.sizes("x: [n]");
+    for n in [1000, 3000] {
+        let x = Tensor::rand([n], 1).unwrap();
+        let profile = double.profile(&mut Store::new(), &[("x", &x)], 1, None).unwrap();
+        assert_eq!((profile.kernels[0].cost.read, profile.attainable()), (4 * n as u64, None));
+    }
+    assert_eq!(double.recompilations().len(), 1);
+}

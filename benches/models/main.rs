@@ -2,6 +2,7 @@
 //!
 //! ```sh
 //! cargo bench --bench models -- resnet18 --mode train --dtype f32 --threads 2
+//! cargo bench --bench models -- resnet18 --mode train --profile
 //! ```
 //!
 //! `benches/peers/models.py` runs the same networks in PyTorch, in turn with this bench (`--turns`).
@@ -33,10 +34,12 @@ pub(crate) struct Asked {
     pub(crate) rounds: usize,
     /// Steps are counted out on standard input, a line each turn.
     pub(crate) turns: bool,
+    /// Prints the kernels and their limits as well.
+    pub(crate) profile: bool,
 }
 
 const USAGE: &str = "usage: cargo bench --bench models -- NETWORK [--mode eval|train] [--dtype f32|bf16] [--threads N] \
-    [--rounds N] [--turns] | --list";
+    [--rounds N] [--profile] [--turns] | --list";
 
 fn main() -> ExitCode {
     let done = asked(std::env::args().skip(1)).and_then(|asked| match asked {
@@ -63,6 +66,7 @@ fn asked(args: impl Iterator<Item = String>) -> Result<Option<Asked>, String> {
         threads: 2,
         rounds: 10,
         turns: false,
+        profile: false,
     };
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(format!("`{arg}` needs a value\n{USAGE}"));
@@ -84,6 +88,7 @@ fn asked(args: impl Iterator<Item = String>) -> Result<Option<Asked>, String> {
             "--threads" => asked.threads = number(&arg, &value()?)?,
             "--rounds" => asked.rounds = number(&arg, &value()?)?,
             "--turns" => asked.turns = true,
+            "--profile" => asked.profile = true,
             "--list" => {
                 networks::NAMES.iter().for_each(|name| println!("{name}"));
                 return Ok(None);

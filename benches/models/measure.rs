@@ -6,9 +6,9 @@ use crate::networks::Network;
 use serde_json::{Value, json};
 use std::io::BufRead;
 use std::time::{Duration, Instant};
-use tracecast::Result;
 use tracecast::nn::Model;
 use tracecast::prelude::*;
+use tracecast::{Limits, Outputs, Profile, Result, Vectors, measure_limits};
 
 /// The learning rate of AdamW; its other settings are PyTorch's.
 const RATE: f64 = 1e-4;
@@ -57,22 +57,25 @@ impl Stepper {
         Ok(Stepper { program, store, batch })
     }
 
-    /// Takes a step: its time, and the loss or the mean magnitude of what the network gives.
-    fn step(&mut self) -> Result<(Duration, f64)> {
+    /// Takes a step: its time, and what it gives.
+    fn step(&mut self) -> Result<(Duration, Outputs)> {
         let batch: Vec<(&str, &Tensor)> = self.batch.iter().map(|(name, x)| (*name, x)).collect();
         let start = Instant::now();
-        Ok(match &self.program {
-            Program::Train(step) => {
-                let loss = step.run(&mut self.store, &batch)?.loss;
-                (start.elapsed(), f64::from(loss))
-            }
-            Program::Evaluate(program) => {
-                let outputs = program.run(&mut self.store, &batch)?;
-                let time = start.elapsed();
-                let out = outputs["out"].to_f64s();
-                (time, out.iter().map(|x| x.abs()).sum::<f64>() / out.len() as f64)
-            }
-        })
+        let outputs = match &self.program {
+            Program::Train(step) => step.run(&mut self.store, &batch)?.outputs,
+            Program::Evaluate(program) => program.run(&mut self.store, &batch)?,
+        };
+        Ok((start.elapsed(), outputs))
+    }
+
+    /// Where the time of steps goes, on a machine of these limits.
+    fn profile(&mut self, steps: usize, limits: Limits) -> Result<Profile> {
+        let batch: Vec<(&str, &Tensor)> = self.batch.iter().map(|(name, x)| (*name, x)).collect();
+        let program = match &self.program {
+            Program::Train(step) => step.jit(),
+            Program::Evaluate(program) => program,
+        };
+        program.profile(&mut self.store, &batch, steps, Some(limits))
     }
 
     /// What backward needs of forward, and all that lies between kernels at one time, in bytes.
@@ -97,13 +100,20 @@ pub(crate) fn run(asked: &Asked) -> Result<()> {
     start.run(&mut Store::new(), &[("x", &Tensor::scalar(1f32))])?;
     let base_kb = memory::reset_peak();
     let mut stepper = Stepper::new(asked)?;
-    let (first, check) = stepper.step()?;
-    let mut checks = vec![check];
+    let mut checks = Vec::new();
+    let (first, outputs) = stepper.step()?;
+    // A copy of what a network gives would count as its memory.
+    checks.extend(asked.train.then(|| magnitude(&outputs)));
+    drop(outputs);
     for _ in 1..FIRST_STEPS {
-        checks.push(stepper.step()?.1);
+        let (_, outputs) = stepper.step()?;
+        checks.extend(asked.train.then(|| magnitude(&outputs)));
     }
     let peak_kb = base_kb.and_then(memory::peak_above);
     let [saved, planned] = stepper.planned()?;
+    if !asked.train {
+        checks.push(magnitude(&stepper.step()?.1));
+    }
     let mut line = json!({
         "peer": "tracecast",
         "network": asked.network,
@@ -125,6 +135,13 @@ pub(crate) fn run(asked: &Asked) -> Result<()> {
     line["median_ms"] = json!(times[times.len() / 2]);
     line["min_ms"] = json!(times[0]);
     line["rounds"] = json!(times.len());
+    if asked.profile {
+        let limits = measure_limits(asked.threads, Vectors::Native);
+        let profile = stepper.profile(asked.rounds, limits)?;
+        println!("{profile}");
+        line["in_kernels_ms"] = json!(ms(profile.in_kernels()));
+        line["attainable_ms"] = json!(profile.attainable().map(ms));
+    }
     println!("{}", sentence(&line));
     println!("{line}");
     Ok(())
@@ -139,6 +156,13 @@ fn turns(stepper: &mut Stepper) -> Result<()> {
     Ok(())
 }
 
+/// The loss, or the mean magnitude of what the network gives.
+fn magnitude(outputs: &Outputs) -> f64 {
+    let result = outputs.find("loss").or(outputs.find("out")).map(Tensor::to_f64s);
+    let numbers = result.unwrap_or_default();
+    numbers.iter().map(|x| x.abs()).sum::<f64>() / numbers.len() as f64
+}
+
 /// The line for people.
 fn sentence(line: &Value) -> String {
     let text = |key: &str| line[key].as_str().unwrap_or("–").to_owned();
@@ -149,8 +173,9 @@ fn sentence(line: &Value) -> String {
         .flatten()
         .map(|x| format!("{:.6}", x.as_f64().unwrap_or(f64::NAN)))
         .collect();
+    let of_limit = line["attainable_ms"].as_f64().map(|ms| format!("; {ms:.1} ms are attainable"));
     format!(
-        "{} {} {}: median {} ms of {} rounds (least {}), first call {} ms, saved {} MB of {} planned, peak {} MB, {} {}",
+        "{} {} {}: median {} ms of {} rounds (least {}), first call {} ms, saved {} MB of {} planned, peak {} MB, {} {}{}",
         text("network"),
         text("mode"),
         text("dtype"),
@@ -161,8 +186,9 @@ fn sentence(line: &Value) -> String {
         number("saved_mb"),
         number("planned_mb"),
         number("peak_mb"),
-        if line["mode"] == "train" { "losses" } else { "mean magnitudes" },
-        checks.join(" ")
+        if line["mode"] == "train" { "losses" } else { "mean magnitude" },
+        checks.join(" "),
+        of_limit.unwrap_or_default()
     )
 }
 

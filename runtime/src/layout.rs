@@ -3,7 +3,7 @@
 use crate::arena::{Buffer, pack};
 use crate::buckets::{Bucket, Work};
 use crate::device::{Access, Device};
-use crate::program::Parts;
+use crate::program::{Line, Parts};
 use crate::schedule::Schedule;
 use std::fmt;
 use std::sync::Arc;
@@ -48,6 +48,7 @@ impl Layout {
 pub(crate) struct Step {
     pub(crate) work: Work,
     pub(crate) name: Arc<str>,
+    pub(crate) line: Line,
     pub(crate) operands: Vec<Operand>,
 }
 
@@ -184,22 +185,22 @@ enum Launch {
 
 impl Launch {
     fn into_step(self, parts: &Parts) -> Step {
-        let (work, name, operands) = match self {
+        let (work, name, line, operands) = match self {
             Launch::Step(number, operands) => {
                 let part = &parts.steps[number];
-                (part.work, part.name.as_str(), operands)
+                (part.work, part.name.as_str(), part.line.clone(), operands)
             }
             Launch::Copy(from, to, bytes) => {
                 let operand = |place, access| Operand { place, bytes, access };
                 let operands = vec![operand(from, Access::Read), operand(to, Access::Write)];
-                (Work::Copy, "", operands)
+                (Work::Copy, "", Line::default(), operands)
             }
         };
         let name = match work {
             Work::Copy => format!("copy_{}", operands.first().map_or(0, |from| from.bytes)).into(),
             _ => name.into(),
         };
-        Step { work, name, operands }
+        Step { work, name, line, operands }
     }
 }
 

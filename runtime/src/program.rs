@@ -12,7 +12,9 @@ use std::sync::Arc;
 use tracecast_ir::eval::{Value, data};
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::ops::source::is_data;
-use tracecast_ir::{Attr, Port, Role, Stage as Progress, TensorType, ValueId, Values, Verified};
+use tracecast_ir::{
+    Attr, Port, Role, Source, Stage as Progress, TensorType, ValueId, Values, Verified,
+};
 
 /// A fused graph as steps over places in memory, for any device. Sizes may be names: places are then those of the traced values.
 pub struct Program {
@@ -50,8 +52,16 @@ pub(crate) struct Parts {
 pub(crate) struct Part {
     pub(crate) work: Work,
     pub(crate) name: String,
+    pub(crate) line: Line,
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
+}
+
+/// Where the user's program records what a step computes: the module path and the source line, both empty for copies and exchanges.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Line {
+    module: Arc<str>,
+    source: Source,
 }
 
 impl Program {
@@ -127,6 +137,15 @@ impl Program {
     pub fn steps(&self) -> impl ExactSizeIterator<Item = (&str, Option<&Kernel>)> {
         let kernel = |step: &Step| step.work.kernel().map(|kernel| &*self.parts.kernels[kernel]);
         self.layout.steps.iter().map(move |s| (&*s.name, kernel(s)))
+    }
+
+    /// The module path and the source line that recorded what the step of that number computes; empty for copies and exchanges, and where the
+    /// program is a text without lines.
+    pub fn recorded_at(&self, step: usize) -> (&str, &Source) {
+        self.layout
+            .steps
+            .get(step)
+            .map_or(("", &Source::Unknown), |step| (&*step.line.module, &step.line.source))
     }
 
     /// How many ranks the program is for, if it has collectives.
@@ -244,6 +263,7 @@ impl Parts {
                 parts.steps.push(Part {
                     work: Work::Kernel(number),
                     name: kernel.name.clone(),
+                    line: Line { module: node.scope.clone(), source: node.source.clone() },
                     inputs,
                     outputs,
                 });
@@ -269,7 +289,7 @@ impl Parts {
                 false => (Vec::new(), members.map(|(_, result)| *result).collect(), "wait"),
             };
             let name = format!("{}.{what}", buckets[number].name);
-            Some(Part { work, name, inputs, outputs })
+            Some(Part { work, name, line: Line::default(), inputs, outputs })
         };
         let mut works = works.into_iter().peekable();
         let mut kernels = std::mem::take(&mut self.steps).into_iter();
@@ -331,6 +351,7 @@ impl Parts {
         self.steps.push(Part {
             work: Work::Copy,
             name: String::new(),
+            line: Line::default(),
             inputs: vec![value],
             outputs: vec![to],
         });

@@ -1,14 +1,16 @@
 //! [`Compiled`]: a program and the signature that it holds for.
 
 use super::signature::{Given, State};
-use crate::compile::SizedProgram;
+use crate::compile::{SizedProgram, refused};
 use crate::entry::Entry;
 use crate::error::{Error, Result};
+use crate::profile::Profile;
 use crate::report::CompileReport;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tracecast_ir::TensorType;
-use tracecast_runtime::{Executable, Outputs, Session, Store, Tensor, Weights};
+use tracecast_ir::kernel::Kernel;
+use tracecast_runtime::{Executable, Limits, Outputs, Session, Store, Tensor, Weights};
 
 /// A compiled program and the signature it holds for.
 pub(super) struct Compiled {
@@ -129,6 +131,28 @@ impl Compiled {
         match &self.code {
             Code::Numbers(executable) => Ok(executable.run(store, inputs)?),
             Code::Names(program) => program.run(store, inputs),
+        }
+    }
+
+    /// Where the time of runs with these inputs goes.
+    pub(super) fn profile(
+        &self,
+        store: &mut Store,
+        inputs: &[(&str, &Tensor)],
+        runs: usize,
+        limits: Option<Limits>,
+    ) -> Result<Profile> {
+        match &self.code {
+            Code::Numbers(executable) => Profile::of(executable, store, inputs, runs, limits),
+            Code::Names(program) => {
+                let given = Given::of(inputs);
+                let values = program.values(&|name| given.ty(name)).map_err(refused)?;
+                let cost = |kernel: &Kernel| match kernel.at(&values) {
+                    Ok(kernel) => kernel.cost(),
+                    Err(_) => kernel.cost(),
+                };
+                Profile::with(&*program.at(&values)?, store, inputs, runs, limits, &cost)
+            }
         }
     }
 

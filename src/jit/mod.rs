@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::explain::{Explanation, Warning, explain};
 use crate::names::AxisNames;
 use crate::options::Options;
+use crate::profile::Profile;
 use crate::report::CompileReport;
 use crate::trace::{Trace, Traced, Types};
 use compiled::{Code, Compiled};
@@ -24,7 +25,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tracecast_ir::{Graph, Role, TensorType};
-use tracecast_runtime::{Outputs, Session, Store, Tensor, Weights};
+use tracecast_runtime::{Limits, Outputs, Session, Store, Tensor, Weights};
 
 /// A program that is traced and compiled when it is first run, and again for each new signature.
 ///
@@ -199,6 +200,42 @@ impl Jit {
             }
             program.without_start(store).unwrap_or(error)
         })
+    }
+
+    /// Runs the program for the types of these inputs `runs` times with a clock at every kernel, after two runs that are not timed, and reports where the
+    /// time goes: by kernel, with its module and its line. The store changes as with any runs.
+    ///
+    /// `limits` are what kernels are compared with: those that [`measure_limits`](crate::measure_limits) measures, on as many threads as the
+    /// [`options`](Options::threads) say.
+    ///
+    /// ```
+    /// use tracecast::prelude::*;
+    /// use tracecast::{Vectors, measure_limits};
+    ///
+    /// let soften = jit(Options::new().threads(1), |t| {
+    ///     t.scope("head", || t.output("y", t.input("x").softmax(-1)));
+    /// });
+    /// let x = Tensor::rand([64, 1024], 0)?;
+    /// let limits = measure_limits(1, Vectors::Native);
+    /// let profile = soften.profile(&mut Store::new(), &[("x", &x)], 5, Some(limits))?;
+    /// println!("{profile}");
+    /// let kernel = &profile.kernels[0];
+    /// assert_eq!((kernel.module.as_str(), kernel.cost.bytes()), ("head", 2 * 64 * 1024 * 4));
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Jit::run); if `runs` is 0.
+    pub fn profile(
+        &self,
+        store: &mut Store,
+        inputs: &[(&str, &Tensor)],
+        runs: usize,
+        limits: Option<Limits>,
+    ) -> Result<Profile> {
+        // It puts what is missing into the store, too.
+        self.run(store, inputs)?;
+        self.program(store, inputs)?.profile(store, inputs, runs, limits)
     }
 
     /// Runs the program for the types of these inputs and of the weights, which many threads may do at once, each with a session of its own; traces and

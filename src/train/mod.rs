@@ -15,12 +15,13 @@ use crate::entry::Entry;
 use crate::error::Result;
 use crate::jit::{Jit, jit};
 use crate::nn::{Context, Model, Module};
+use crate::profile::Profile;
 use crate::trace::Trace;
 use recipe::Recipe;
 use std::fmt;
 use std::sync::Arc;
 use tracecast_ir::{Role, Var};
-use tracecast_runtime::{Error, Store, Tensor};
+use tracecast_runtime::{Error, Limits, Store, Tensor};
 
 /// Computes the loss of a batch: one number.
 type Loss = dyn for<'t> Fn(&'t Trace, &Model<'_, 't>) -> Var<'t> + Send + Sync;
@@ -97,6 +98,43 @@ impl TrainStep {
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<StepResult> {
         need_elements(inputs)?;
         StepResult::of(&self.recipe, self.jit.run(store, inputs)?)
+    }
+
+    /// Takes `runs` steps with a clock at every kernel, after two that are not timed, and reports where the time goes: the kernels of forward, backward and
+    /// optimizer, each with its module, its line, its time and how far it is from `limits`. They are real steps: the model trains.
+    ///
+    /// ```
+    /// use tracecast::nn::{Linear, Module, Relu, Sequential};
+    /// use tracecast::prelude::*;
+    /// use tracecast::{Vectors, measure_limits};
+    ///
+    /// let model = Sequential::new().named("up", Linear::new(64, 256)).then(Relu).named("down", Linear::new(256, 10));
+    /// let step = TrainStep::new(model, |t, model| model.forward(t.input("x")).cross_entropy(t.input("y")))
+    ///     .optimizer(AdamW::new(1e-3))
+    ///     .options(Options::new().threads(1))
+    ///     .build()?;
+    /// let mut store = Store::new();
+    /// step.init(&mut store, 0)?;
+    /// let (x, y) = (Tensor::rand([32, 64], 1)?, Tensor::new([32], &[3i64; 32])?);
+    /// let limits = measure_limits(1, Vectors::Native);
+    /// let profile = step.profile(&mut store, &[("x", &x), ("y", &y)], 5, Some(limits))?;
+    /// println!("{profile}");
+    /// let product = profile.kernels.iter().find(|kernel| kernel.module == "down").expect("a product");
+    /// println!("{} at {}: {:.1} GFLOP/s", product.name, product.source_line, product.gflops());
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](TrainStep::run); if `runs` is 0.
+    pub fn profile(
+        &self,
+        store: &mut Store,
+        inputs: &[(&str, &Tensor)],
+        runs: usize,
+        limits: Option<Limits>,
+    ) -> Result<Profile> {
+        need_elements(inputs)?;
+        self.jit.profile(store, inputs, runs, limits)
     }
 
     /// Another program over the same model and the same store, which evaluates: it has the outputs that `body` names.
