@@ -479,7 +479,7 @@ def table(rows):
     for dtype in dict.fromkeys(r["dtype"] for r in rows):
         ratios = [r["ratio"] for r in rows if r["dtype"] == dtype and r["ratio"]]
         if ratios:
-            print(f"\n{dtype}: geometric mean {statistics.geometric_mean(ratios):.3f} of the better of eager and compiled, {len(ratios)} rows")
+            print(f"\n{dtype}: geometric mean {statistics.geometric_mean(ratios):.3f} of the faster PyTorch that was measured, {len(ratios)} rows")
 
 
 def main():
