@@ -13,8 +13,7 @@ pub struct KernelProfile {
     pub name: String,
     /// The form, such as `map`, `rows` or `contraction`.
     pub form: &'static str,
-    /// The path of the module that records its first result, such as `layer1.0.bn1`; empty outside of modules and for copies. A product that ends in
-    /// an activation goes by the activation's module.
+    /// The path of the module that records the op it begins with, such as `layer1.0.conv1`; empty outside of modules and for copies.
     pub module: String,
     /// The line of the user's program that records it, `FILE:LINE:COLUMN`, with `grad of` in front for gradients; empty where it is not known.
     pub source_line: String,

@@ -49,8 +49,7 @@ use tracecast_ir::kernel::{Form, Kernel, Nest, Output};
 use tracecast_ir::op::Lower;
 use tracecast_ir::ops::fused::KERNEL;
 use tracecast_ir::{
-    Args, Attr, Attrs, Graph, NodeId, Promise, Role, Source, Stage, TraceError, Tracer, ValueId,
-    Verified,
+    Args, Attr, Attrs, Graph, NodeId, Promise, Role, Stage, TraceError, Tracer, ValueId, Verified,
 };
 
 /// Core ops become kernels.
@@ -181,7 +180,8 @@ fn exchange(graph: &Graph, n: NodeId) -> Built {
             stages: Vec::new(),
         }),
     };
-    Built { kernel, inputs: vec![operand], outputs: vec![ValueId { node: n, result: 0 }] }
+    let outputs = vec![ValueId { node: n, result: 0 }];
+    Built { kernel, begins: n, inputs: vec![operand], outputs }
 }
 
 /// The kernels that a result or another kernel reads: one that is launched under a flag does not read the condition made of the flag.
@@ -283,14 +283,13 @@ fn record(graph: &Graph, fused: Fused<'_>) -> Result<Graph, TraceError> {
     }
     record_data(graph, &tracer, &kernels, &mut made);
     for i in fused.order {
-        let Some(Built { kernel, inputs, outputs }) = kernels[i].take() else { continue };
+        let Some(Built { kernel, begins, inputs, outputs }) = kernels[i].take() else { continue };
         let kernel = Kernel { name: std::mem::take(&mut names[i]), ..kernel };
-        let first = outputs.iter().map(|v| v.node).min().expect("a kernel writes something");
-        let node = graph.node(first);
+        let node = graph.node(begins);
         let vars: SmallVec<[_; 4]> = inputs.iter().map(|v| tracer.var(made[v])).collect();
         let groups = SmallVec::from_elem(vars.len() as u16, 1);
         let attrs = Attrs::new().with("kernel", Attr::Kernel(Arc::new(kernel)));
-        let apply = || match is_exchange(graph, first) {
+        let apply = || match is_exchange(graph, begins) {
             true => tracer.again(node, Args { vars, groups }),
             false => tracer.apply(&KERNEL, Args { vars, groups }, attrs),
         };
@@ -300,7 +299,8 @@ fn record(graph: &Graph, fused: Fused<'_>) -> Result<Graph, TraceError> {
             true => tracer.gradient_of(&node.origin, apply),
             false => apply(),
         };
-        let results = tracer.at(marked(graph, &outputs), || tracer.scope_path(&node.scope, apply));
+        let apply = || tracer.scope_path(&node.scope, apply);
+        let results = tracer.at(node.source.clone(), apply);
         if let Some(error) = tracer.error() {
             return Err(error);
         }
@@ -342,10 +342,4 @@ fn record_data(
         let again = tracer.at(node.source.clone(), || tracer.scope_path(&node.scope, again));
         made.insert(value, again[0].id());
     }
-}
-
-/// The source of a kernel: that of its first node.
-fn marked(graph: &Graph, outputs: &[ValueId]) -> Source {
-    let first = outputs.iter().map(|v| v.node).min().expect("a kernel writes something");
-    graph.node(first).source.clone()
 }

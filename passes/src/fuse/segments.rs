@@ -256,5 +256,5 @@ fn joined(graph: &Graph, class: &Class, members: &[Flat]) -> Built {
         names: Vec::new(),
         form: Form::Nest(nest),
     };
-    Built { kernel, inputs, outputs: values }
+    Built { kernel, begins: members[0].built.begins, inputs, outputs: values }
 }

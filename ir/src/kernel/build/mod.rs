@@ -54,6 +54,8 @@ pub struct Context<'a> {
 pub struct Built {
     /// The kernel.
     pub kernel: Kernel,
+    /// The node that begins its form, a product for instance: the kernel goes by its module and line.
+    pub begins: NodeId,
     /// Its inputs, in order.
     pub inputs: Vec<ValueId>,
     /// Its outputs, in order.
@@ -167,7 +169,7 @@ pub(super) fn finish(
     if !cx.graph.sizes().is_empty() {
         kernel.find_names(cx.graph.sizes());
     }
-    Built { kernel, inputs: collected.inputs.list, outputs }
+    Built { kernel, begins: group.members[0], inputs: collected.inputs.list, outputs }
 }
 
 /// How a core reduction combines.
