@@ -1,4 +1,4 @@
-//! [`Error`], the one error of the library, and [`DeviceId`], by which a fault names its device.
+//! [`enum@Error`], the one error of the library, and [`DeviceId`], by which a fault names its device.
 //!
 //! Crates above this one return the same type, so that `?` takes a call of any of them. Errors of `ir` are variants.
 
