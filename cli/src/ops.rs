@@ -46,7 +46,7 @@ fn table(out: &mut impl Write) -> Result<(), Failure> {
         writeln!(out, "{}", family.name)?;
         for op in family.ops {
             writeln!(out, "  {}", signature(op))?;
-            writeln!(out, "      {}", first_sentence(op.doc))?;
+            writeln!(out, "      {}", plain(&first_sentence(op.doc)))?;
         }
     }
     Ok(())
@@ -55,7 +55,7 @@ fn table(out: &mut impl Write) -> Result<(), Failure> {
 fn page(out: &mut impl Write, op: &OpDef) -> Result<(), Failure> {
     writeln!(out, "{}\n", signature(op))?;
     for line in op.doc.lines() {
-        writeln!(out, "{}", line.strip_prefix(' ').unwrap_or(line).trim_end())?;
+        writeln!(out, "{}", plain(line.strip_prefix(' ').unwrap_or(line).trim_end()))?;
     }
     let dtypes: Vec<_> = op.domain.dtypes.iter().map(|dtype| dtype.name()).collect();
     if !dtypes.is_empty() {
@@ -112,6 +112,39 @@ fn signature(op: &OpDef) -> String {
     signature
 }
 
+/// A line of a documentation with links as a terminal shows them: the words, and behind them an address of the web.
+fn plain(line: &str) -> String {
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some(start) = rest.find('[') {
+        let (before, link) = rest.split_at(start);
+        let Some(end) = link.find(']') else { break };
+        let (words, behind) = (&link[1..end], &link[end + 1..]);
+        let target = behind.strip_prefix('(').and_then(|to| to.split_once(')'));
+        out += before;
+        match target {
+            Some((to, after)) if to.starts_with("http") => {
+                out += &format!("{words} ({to})");
+                rest = after;
+            }
+            Some((_, after)) => {
+                out += words;
+                rest = after;
+            }
+            // A shape, unless code stands in it.
+            None if words.starts_with('`') && words.ends_with('`') => {
+                out += words;
+                rest = behind;
+            }
+            None => {
+                out += &link[..=end];
+                rest = behind;
+            }
+        }
+    }
+    out + rest
+}
+
 /// The first sentence of a documentation, on one line.
 fn first_sentence(doc: &str) -> String {
     let paragraph: Vec<_> =
@@ -120,5 +153,22 @@ fn first_sentence(doc: &str) -> String {
     match text.split_once(". ") {
         Some((sentence, _)) => format!("{sentence}."),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn links_are_plain() {
+        let cases = [
+            ("as [`Tensor.add`](https://a.b/c) does", "as `Tensor.add` (https://a.b/c) does"),
+            ("see [`mul`](super::mul) and [`div`]", "see `mul` and `div`"),
+            ("`x` is `[N, 3]`, or [a, b", "`x` is `[N, 3]`, or [a, b"),
+        ];
+        for (line, shown) in cases {
+            assert_eq!(plain(line), shown);
+        }
     }
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tracecast::{Profile, Store, Tensor, TensorType};
+use tracecast::{Graph, Profile, Store, Tensor, TensorType};
 use tracecast_runtime::collective::{Group, threads};
 use tracecast_runtime::files;
 
 use crate::failure::Failure;
 use crate::program::ProgramFile;
-use crate::run::{Arrays, keep};
+use crate::run::{SizeValues, keep};
 use crate::target::Target;
 
 /// How long a rank waits for another one.
@@ -22,7 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 ///
 /// A kernel's bytes are those that it has to read and write, its operations those on floats. Its limit is the time in which the machine
 /// could do as much, measured before: data that stays in a cache may exceed it. Without arrays the program runs on numbers from 0 to 1
-/// and on zeros where it takes integers. A program with collectives runs on as many threads as it is for, and the times are those of rank 0.
+/// and on zeros where it takes integers, at the sizes it was traced with where they are names. A program with collectives runs on as many threads as it is for, and the times are those of rank 0.
 #[derive(clap::Args)]
 pub(crate) struct ProfileCommand {
     #[command(flatten)]
@@ -31,6 +31,9 @@ pub(crate) struct ProfileCommand {
     /// The arrays to run on, one for each port
     #[arg(long, value_name = "FILE.npz")]
     inputs: Option<PathBuf>,
+
+    #[command(flatten)]
+    sizes: SizeValues,
 
     /// The number of runs that are timed
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -56,9 +59,12 @@ impl ProfileCommand {
     /// Runs the program; writes the table.
     pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
         let graph = self.program.read_one()?;
-        let mut arrays = match &self.inputs {
-            Some(path) => Some(Arrays::open(path, graph.ports())?),
-            None => None,
+        let (graph, mut arrays) = match &self.inputs {
+            Some(path) => {
+                let (graph, arrays) = self.sizes.open(graph, path)?;
+                (graph, Some(arrays))
+            }
+            None => (self.sizes.as_traced(&graph)?, None),
         };
         let mut store = Store::new();
         let mut inputs = Vec::new();
@@ -69,14 +75,14 @@ impl ProfileCommand {
             };
             keep(port, tensor, &mut inputs, &mut store);
         }
-        let (executable, report) = self.target.compile(graph, self.program.policies()?)?;
+        let (executable, report) = self.target.compile(graph.clone(), self.program.policies()?)?;
         if self.compile {
             writeln!(out, "{report}")?;
         }
         let inputs: Vec<(&str, &Tensor)> =
             inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
         let profile = match executable.program().ranks().filter(|ranks| *ranks > 1) {
-            Some(ranks) => self.on_ranks(ranks, &store, &inputs)?,
+            Some(ranks) => self.on_ranks(ranks, &graph, &store, &inputs)?,
             None => Profile::of(
                 &executable,
                 &mut store,
@@ -114,13 +120,13 @@ impl ProfileCommand {
     fn on_ranks(
         &self,
         ranks: usize,
+        graph: &Graph,
         store: &Store,
         inputs: &[(&str, &Tensor)],
     ) -> Result<Profile, Failure> {
         let (limits, runs) = (self.target.limits(), self.runs as usize);
         let of_rank = |rank: Group, mut store: Store| -> Result<Profile, Failure> {
-            let graph = self.program.read_one()?;
-            let (executable, _) = self.target.compile(graph, self.program.policies()?)?;
+            let (executable, _) = self.target.compile(graph.clone(), self.program.policies()?)?;
             let executable = executable.on_ranks(Arc::new(rank), 0)?;
             Ok(Profile::of(&executable, &mut store, inputs, runs, limits)?)
         };

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tracecast_ir::policy::{Accepted, DeviceType, PolicyFile, PolicySet, Region, Site};
 use tracecast_ir::text::{ParseOptions, parse_under};
@@ -33,6 +33,10 @@ pub(crate) struct ProgramFile {
     /// its device type's among PyTorch's. Without it PyTorch's tables decide
     #[arg(long, value_name = "FILE.toml")]
     policy: Option<PathBuf>,
+
+    /// What that file says, once it is read.
+    #[arg(skip)]
+    policies: OnceLock<Arc<PolicySet>>,
 }
 
 /// A device type and its low dtype, written `cpu:bf16`.
@@ -49,7 +53,11 @@ impl FromStr for Autocast {
         let (device, dtype) =
             text.rsplit_once(':').ok_or("expected DEVICE:DTYPE, such as cpu:bf16")?;
         let device = devices::device_type(device)?;
-        Ok(Autocast { device, dtype: dtype.parse()? })
+        let dtype: DType = dtype.parse()?;
+        if !dtype.is_float() {
+            return Err(format!("autocast casts to a float, {dtype} is none"));
+        }
+        Ok(Autocast { device, dtype })
     }
 }
 
@@ -91,8 +99,16 @@ impl ProgramFile {
         }
     }
 
-    /// What decides about precision.
+    /// What decides about precision. A file is read once.
     pub(crate) fn policies(&self) -> Result<Arc<PolicySet>, Failure> {
+        if let Some(known) = self.policies.get() {
+            return Ok(known.clone());
+        }
+        let read = self.read_policies()?;
+        Ok(self.policies.get_or_init(|| read).clone())
+    }
+
+    fn read_policies(&self) -> Result<Arc<PolicySet>, Failure> {
         let Some(path) = &self.policy else { return Ok(devices::options().policies()) };
         let text = fs::read_to_string(path).map_err(|error| Failure::in_file(path, error))?;
         let file = PolicyFile::parse(&text).map_err(|error| Failure::in_file(path, error))?;
@@ -165,7 +181,13 @@ mod tests {
     fn autocast_is_a_device_and_a_dtype() {
         let expected = Autocast { device: DeviceType::Cpu, dtype: DType::BF16 };
         assert_eq!("cpu:bf16".parse(), Ok(expected));
-        for (text, says) in [("cpu", "DEVICE:DTYPE"), ("cpu:b16", "`b16`"), ("gpu:f16", "`gpu`")] {
+        let wrong = [
+            ("cpu", "DEVICE:DTYPE"),
+            ("cpu:b16", "`b16`"),
+            ("gpu:f16", "`gpu`"),
+            ("cpu:i64", "i64 is none"),
+        ];
+        for (text, says) in wrong {
             let error = text.parse::<Autocast>().unwrap_err();
             assert!(error.contains(says), "{error}");
         }

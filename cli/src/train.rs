@@ -43,7 +43,7 @@ pub(crate) struct Train {
     data: Option<PathBuf>,
 
     /// Draws the loss of every step
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = svg)]
     plot: Option<PathBuf>,
 
     /// Keeps the whole state of each training in FOLDER/MODE.safetensors, after every epoch
@@ -105,9 +105,23 @@ impl Train {
         if let Some(path) = &self.plot {
             files::probe(path).map_err(|error| Failure::in_file(path, error))?;
         }
+        if let Some(folder) = &self.load {
+            let about = fs::metadata(folder).map_err(|error| Failure::in_file(folder, error))?;
+            if !about.is_dir() {
+                return Err(Failure::in_file(folder, "is not a folder"));
+            }
+        }
         if let Some(folder) = &self.save {
             let probed = fs::create_dir_all(folder).and_then(|()| files::probe(folder.join("f32")));
             probed.map_err(|error| Failure::in_file(folder, error))?;
+        }
+        for folder in self.save.iter().chain(&self.load) {
+            // A pipe would wait for somebody at its other end.
+            let is_other = |file: &PathBuf| file.exists() && !file.is_file();
+            if let Some(file) = Mode::ALL.map(|mode| mode.file(folder)).iter().find(|f| is_other(f))
+            {
+                return Err(Failure::in_file(file, "is not a file"));
+            }
         }
         let outcomes = self.train(&split, &settings, team, out)?;
         if !self.json {
@@ -151,6 +165,20 @@ impl Train {
             Some(path) => Dataset::from_npz(path).map_err(|error| Failure::in_file(path, error)),
             None => digits::load().map_err(|error| Failure::Input(error.to_string())),
         }
+    }
+}
+
+/// A path for a picture: SVG is what is drawn. What has no ending, as a pipe, takes it.
+fn svg(path: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(path);
+    match path.extension() {
+        Some(other) if !other.eq_ignore_ascii_case("svg") => {
+            let other = other.display();
+            Err(format!(
+                "the picture is SVG, expected a name that ends in `.svg`, found `.{other}`"
+            ))
+        }
+        _ => Ok(path),
     }
 }
 

@@ -94,7 +94,7 @@ fn stored(note: &MemoryNote) -> String {
         .number("node", note.node.index())
         .text("value", &note.value)
         .text("type", note.ty.to_string())
-        .number("bytes", note.ty.bytes().get())
+        .number("bytes", note.bytes)
         .text("kernel", &note.kernel)
         .list("readers", note.readers.iter().map(|kernel| quoted(kernel)))
         .text("why", note.why.name());

@@ -29,6 +29,7 @@ pub use finite::{NonFinite, Operand, check_finite};
 pub use gradients::{WrongGradient, check_gradients};
 pub use stats::{Numbers, Stats, ValueStats, stats};
 
+use crate::compile::refused;
 use crate::error::Result;
 use crate::options::Options;
 use std::collections::HashMap;
@@ -141,6 +142,10 @@ fn run(
     inputs: &[(&str, &Tensor)],
     mut see: impl FnMut(&Seen<'_>, Place),
 ) -> Result<()> {
+    let given_type =
+        |name: &str| inputs.iter().find(|(known, _)| *known == name).map(|(_, tensor)| tensor.ty());
+    let values = graph.values(&given_type, &[]).map_err(refused)?;
+    let graph = &graph.at(&values)?;
     let pipeline = standard(&options.passes()).up_to(Decompose::NAME);
     let pipeline = pipeline.expect("the standard pipeline decomposes");
     let core = pipeline.run(graph.clone(), |_, _, _| ())?;

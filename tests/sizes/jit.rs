@@ -142,3 +142,50 @@ fn training_goes_on_over_a_guard_that_fails_and_on_two_threads() {
         }
     });
 }
+
+#[test]
+fn integers_take_a_size() {
+    for device in ["cpu", "reference"] {
+        let shifted = jit(options().device(device), |t| {
+            let x = t.input("x");
+            t.output("sum", x + x.size(0));
+            t.output("rest", x - x.size(0) * 2);
+            t.output("less", x.lt(x.size(0)));
+        });
+        let shifted = shifted.sizes("x: [length]");
+        for n in [3usize, 5, 1] {
+            for dtype in [DType::I64, DType::I32] {
+                let x: Vec<i64> = (0..n as i64).map(|i| i * 3).collect();
+                let x = Tensor::new([n], &x).unwrap().cast(dtype).unwrap();
+                let out = shifted.run(&mut Store::new(), &[("x", &x)]).unwrap();
+                let expected = |f: fn(i64, i64) -> i64| -> Vec<f64> {
+                    (0..n as i64).map(|i| f(i * 3, n as i64) as f64).collect()
+                };
+                assert_eq!(out["sum"].dtype(), dtype);
+                assert_eq!(out["sum"].to_f64s(), expected(|x, n| x + n));
+                assert_eq!(out["rest"].to_f64s(), expected(|x, n| x - 2 * n));
+                assert_eq!(out["less"].to_f64s(), expected(|x, n| i64::from(x < n)));
+            }
+        }
+    }
+}
+
+#[test]
+fn programs_with_names_are_looked_into() {
+    let graph = tracecast::trace("logs", |t| {
+        let rows = t.size_in("rows", 1..=8);
+        let x = t.input_of("x", TensorType::new(DType::F32, sizes![rows, 2]));
+        t.output("y", x.log());
+    })
+    .unwrap();
+    let x = Tensor::from([[1f32, 0.0], [2.0, 3.0], [4.0, 5.0]]);
+    let (inputs, store) = ([("x", &x)], Store::new());
+    let found = tracecast::numerics::check_finite(&graph, &options(), &store, &inputs).unwrap();
+    assert_eq!((found.len(), &found[0].position[..]), (1, &[0, 1][..]));
+    let stats = tracecast::numerics::stats(&graph, &options(), &store, &inputs).unwrap();
+    assert_eq!(stats.values.last().unwrap().ty.to_string(), "f32[3, 2]");
+    let many = Tensor::full(TensorType::new(DType::F32, [9, 2]), 1.0).unwrap();
+    let error =
+        tracecast::numerics::stats(&graph, &options(), &store, &[("x", &many)]).unwrap_err();
+    assert!(error.to_string().contains("`rows` is 9, expected 1..=8"), "{error}");
+}

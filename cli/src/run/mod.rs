@@ -2,11 +2,12 @@
 
 mod numerics;
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use tracecast::{Graph, Outputs, Store, Tensor};
-use tracecast_ir::{Port, Role};
+use tracecast::{Graph, Outputs, Store, Tensor, TensorType};
+use tracecast_ir::{NamedSize, Port, Role};
 use tracecast_runtime::npz;
 
 use crate::failure::{Failure, note};
@@ -16,7 +17,7 @@ use crate::target::Target;
 
 /// Compiles a program and runs it once on arrays from a file
 ///
-/// Every port of the program, state included, is an array of the same name and type. numpy has no bf16: for a bf16 port the array may be
+/// Every port of the program, state included, is an array of the same name and type; names of sizes are worth what the arrays have. numpy has no bf16: for a bf16 port the array may be
 /// f32, and a bf16 result is written as f32 with a note that this tool reads. What is written are the results, and the state that the program gives a next value, each under its name.
 #[derive(clap::Args)]
 pub(crate) struct Run {
@@ -27,9 +28,12 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE.npz")]
     inputs: PathBuf,
 
-    /// Where the results go
-    #[arg(long, value_name = "FILE.npz", required_unless_present_any = ["check_finite", "stats"])]
+    /// Where the results go; without it they are printed only
+    #[arg(long, value_name = "FILE.npz")]
     outputs: Option<PathBuf>,
+
+    #[command(flatten)]
+    sizes: SizeValues,
 
     #[command(flatten)]
     look: Look,
@@ -43,7 +47,7 @@ impl Run {
     pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
         let graph = self.program.read_one()?;
         let updated = self.updated(&graph)?;
-        let mut arrays = Arrays::open(&self.inputs, graph.ports())?;
+        let (graph, mut arrays) = self.sizes.open(graph, &self.inputs)?;
         let mut store = Store::new();
         let mut inputs = Vec::new();
         for port in graph.ports() {
@@ -53,10 +57,10 @@ impl Run {
             inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
         let options = self.target.options().with_policies(self.program.policies()?);
         let made = self.look.execute(&graph, &options, &store, &inputs, out)?;
-        if let Some(file) = &self.outputs {
+        if self.outputs.is_some() || !self.look.is_asked() {
             let (executable, _) = self.target.compile(graph, self.program.policies()?)?;
             let outputs = executable.run(&mut store, &inputs)?;
-            write(file, &outputs, &updated, &store, out)?;
+            write(self.outputs.as_deref(), &outputs, &updated, &store, out)?;
         }
         match made {
             0 => Ok(()),
@@ -84,9 +88,9 @@ impl Run {
     }
 }
 
-/// Writes results and updated state to a file, and what they are.
+/// Writes results and updated state to a file, if there is one, and what they are.
 fn write(
-    file: &Path,
+    file: Option<&Path>,
     outputs: &Outputs,
     updated: &[String],
     store: &Store,
@@ -96,11 +100,64 @@ fn write(
     let state = state.collect::<Result<Vec<_>, Failure>>()?;
     let written: Vec<_> =
         outputs.iter().chain(state.iter().map(|(name, tensor)| (*name, tensor))).collect();
-    npz::write(file, written.iter().copied())?;
+    if let Some(file) = file {
+        npz::write(file, written.iter().copied())?;
+    }
     for (name, tensor) in written {
         writeln!(out, "{name} = {tensor}")?;
     }
     Ok(())
+}
+
+/// Values for the names of sizes.
+#[derive(clap::Args)]
+pub(crate) struct SizeValues {
+    /// Values for names of sizes that stand alone on no axis of an array
+    #[arg(long, value_name = "NAME=SIZE,…", value_delimiter = ',', value_parser = named_size)]
+    sizes: Vec<(String, i64)>,
+}
+
+/// `batch=8`
+fn named_size(text: &str) -> Result<(String, i64), String> {
+    let (name, size) = text.split_once('=').ok_or("expected NAME=SIZE, such as batch=8")?;
+    let size = size.trim().parse().map_err(|_| "expected a whole number behind `=`")?;
+    Ok((name.trim().to_owned(), size))
+}
+
+impl SizeValues {
+    /// The arrays of a file, and the program for their sizes.
+    pub(crate) fn open<'f>(
+        &self,
+        graph: Graph,
+        file: &'f Path,
+    ) -> Result<(Graph, Arrays<'f>), Failure> {
+        let mut arrays = Arrays::open(file, graph.ports())?;
+        let types = graph.ports().iter().map(|port| Ok((&*port.name, arrays.ty(port)?)));
+        let types = types.collect::<Result<HashMap<_, _>, Failure>>()?;
+        let values = graph.values(&|name| types.get(name), &self.given());
+        let values = values.map_err(|error| Failure::in_file(file, error))?;
+        let graph = graph.at(&values)?;
+        graph.ports().iter().try_for_each(|port| arrays.check(port))?;
+        Ok((graph, arrays))
+    }
+
+    /// The program for these sizes, and for those it was traced with where none is given.
+    pub(crate) fn as_traced(&self, graph: &Graph) -> Result<Graph, Failure> {
+        let given = self.given();
+        let known = |name: &str| graph.sizes().get(name).is_some();
+        if let Some((name, _)) = given.iter().find(|(name, _)| !known(name)) {
+            return Err(Failure::Usage(format!("--sizes {name}: no size has this name")));
+        }
+        let value = |size: &NamedSize| {
+            let given = given.iter().rfind(|(name, _)| *name == size.name);
+            (size.name, given.map_or(size.hint, |(_, value)| *value))
+        };
+        Ok(graph.at(&graph.sizes().names().iter().map(value).collect())?)
+    }
+
+    fn given(&self) -> Vec<(&str, i64)> {
+        self.sizes.iter().map(|(name, value)| (&**name, *value)).collect()
+    }
 }
 
 /// The arrays of a file, each of them that of a port.
@@ -110,26 +167,32 @@ pub(crate) struct Arrays<'f> {
 }
 
 impl<'f> Arrays<'f> {
-    /// The arrays of the file; each has to belong to a port and to be of its type. None of them is unpacked yet.
-    pub(crate) fn open(file: &'f Path, ports: &[Port]) -> Result<Self, Failure> {
+    /// The arrays of the file; each has to belong to a port, and each port has one. None of them is unpacked yet.
+    fn open(file: &'f Path, ports: &[Port]) -> Result<Self, Failure> {
         let mut arrays = Arrays { file, archive: npz::Archive::open(file)? };
         let known = |name: &&str| ports.iter().any(|port| port.name == **name);
         if let Some(name) = arrays.archive.names().find(|name| !known(name)) {
             let message = format!("no port is called `{name}`: the program has {}", listed(ports));
             return Err(Failure::in_file(file, message));
         }
-        ports.iter().try_for_each(|port| arrays.check(port))?;
+        ports.iter().try_for_each(|port| arrays.ty(port).map(drop))?;
         Ok(arrays)
     }
 
-    /// Errors unless there is an array for the port, of its type or of that in which numpy holds it.
-    fn check(&mut self, port: &Port) -> Result<(), Failure> {
+    /// The type of the array of a port.
+    fn ty(&mut self, port: &Port) -> Result<TensorType, Failure> {
         let Port { name, ty, .. } = port;
         if !self.archive.names().any(|known| known == name) {
             let message = format!("there is no array `{name}`: expected {ty}");
             return Err(Failure::in_file(self.file, message));
         }
-        let found = self.archive.ty(name)?;
+        Ok(self.archive.ty(name)?)
+    }
+
+    /// Errors unless the array of the port has its type or that in which numpy holds it.
+    fn check(&mut self, port: &Port) -> Result<(), Failure> {
+        let Port { name, ty, .. } = port;
+        let found = self.ty(port)?;
         if found == *ty || found == ty.with_dtype(npz::stored_as(ty.dtype)) {
             return Ok(());
         }

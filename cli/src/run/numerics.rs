@@ -27,6 +27,11 @@ pub(super) struct Look {
 }
 
 impl Look {
+    /// Whether anything is.
+    pub(super) fn is_asked(&self) -> bool {
+        self.check_finite || self.stats
+    }
+
     /// Runs the program op by op, if something is asked; writes the answers. Returns how many ops have made an inf or a NaN.
     pub(super) fn execute(
         &self,
@@ -36,7 +41,7 @@ impl Look {
         inputs: &[(&str, &Tensor)],
         out: &mut impl Write,
     ) -> Result<usize, Failure> {
-        if self.json && !self.check_finite && !self.stats {
+        if self.json && !self.is_asked() {
             let message = "--json goes with --check-finite or --stats";
             return Err(Failure::Usage(message.to_owned()));
         }

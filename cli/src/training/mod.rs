@@ -160,7 +160,16 @@ impl Mode {
             Some(file) if file.exists() => {
                 step.load(store, &file, &Load::strict())?;
                 let so_far = Progress::of(store, settings.seed);
-                return so_far.map_err(|error| Failure::in_file(&file, error));
+                let so_far = so_far.map_err(|error| Failure::in_file(&file, error))?;
+                if so_far.epochs >= settings.epochs {
+                    let (file, done) = (file.display(), so_far.epochs);
+                    let asked = settings.epochs;
+                    let message = format!(
+                        "{file}: has {done} epochs already, and --epochs is {asked}: nothing is trained"
+                    );
+                    note("note", message);
+                }
+                return Ok(so_far);
             }
             Some(file) => note("note", format!("{}: {} begins anew", file.display(), self.name())),
             None => {}

@@ -429,9 +429,10 @@ pub(super) fn binary(
         (1, Some(v)) => {
             let x = &cx.types[0];
             let Some(v) = v.value() else {
-                let is_float = x.dtype.is_float();
+                // A size is a whole number, and narrower integers may not hold it.
+                let is_size = matches!((v, x.dtype), (Number::Size(_), DType::I64 | DType::I32));
                 let wrong = || format!("the number {v} needs a floating point operand, found {x}");
-                return if is_float { rule(cx) } else { Err(wrong()) };
+                return if is_size || x.dtype.is_float() { rule(cx) } else { Err(wrong()) };
             };
             let dtype = infer::beside(x.dtype, v);
             infer::need_held(dtype, "`scalar`", v)?;

@@ -14,6 +14,8 @@ pub struct MemoryNote {
     pub value: String,
     /// Its type.
     pub ty: TensorType,
+    /// Its bytes, with the traced values of names.
+    pub bytes: usize,
     /// The kernel that writes it.
     pub kernel: String,
     /// The kernels that read it.
@@ -40,8 +42,8 @@ pub struct AgainNote {
 /// `sub of %3 f32[8, 10], 320 bytes, by @reduce_row for @contract: a contraction packs it from memory`
 impl fmt::Display for MemoryNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MemoryNote { value, ty, kernel, readers, why, cost, .. } = self;
-        write!(f, "{value} {ty}, {} bytes, by @{kernel}", ty.bytes())?;
+        let MemoryNote { value, ty, bytes, kernel, readers, why, cost, .. } = self;
+        write!(f, "{value} {ty}, {bytes} bytes, by @{kernel}")?;
         if !readers.is_empty() {
             write!(f, " for {}", list(readers))?;
         }
@@ -86,6 +88,7 @@ pub(super) fn stored(
             node,
             value,
             ty: placed.node(stored.node).results[0].clone(),
+            bytes: bytes(placed, &placed.node(stored.node).results[0]),
             kernel: stored.kernel.clone(),
             readers: stored.readers.clone(),
             why: stored.why,
@@ -93,6 +96,11 @@ pub(super) fn stored(
         }
     };
     all.iter().map(note).collect()
+}
+
+/// The bytes of a type in a program, with the traced values of names.
+fn bytes(graph: &Graph, ty: &TensorType) -> usize {
+    graph.hint(ty.bytes())
 }
 
 /// The notes about what several kernels compute.

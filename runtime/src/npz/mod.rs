@@ -15,8 +15,8 @@ use crate::error::{Error, Result};
 use crate::files;
 use crate::tensor::Tensor;
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{BufReader, Cursor, Read, Seek, Write};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use tracecast_ir::{DType, TensorType};
 use zip::read::ZipFile;
@@ -92,10 +92,24 @@ impl Archive {
     /// If the file cannot be opened, is no archive, has two arrays of one name, or two that share bytes of the file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
-        let file = File::open(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
-        match Arrays::of(BufReader::new(file)) {
+        let io = |source| Error::Io { path: path.clone(), source };
+        // A pipe would wait for somebody to write to it.
+        if !fs::metadata(&path).map_err(io)?.is_file() {
+            let message = "is not a file: expected an archive of numpy's `savez`".to_owned();
+            return Err(Error::Npz { path, message });
+        }
+        let mut file = BufReader::new(File::open(&path).map_err(io)?);
+        let is_array = file.fill_buf().map_err(io)?.starts_with(npy::MAGIC);
+        match Arrays::of(file) {
             Ok(arrays) => Ok(Archive { path, arrays }),
-            Err(message) => Err(Error::Npz { path, message }),
+            Err(_) if is_array => {
+                let message = "is a single array (.npy) and has no name: expected an archive of numpy's `savez`";
+                Err(Error::Npz { path, message: message.to_owned() })
+            }
+            Err(why) => {
+                let message = format!("is no archive of numpy's `savez`: {why}");
+                Err(Error::Npz { path, message })
+            }
         }
     }
 

@@ -33,7 +33,7 @@ static KINDS: [Kind; 13] = [
 ];
 /// How many of them are written.
 const WRITTEN: usize = 7;
-const MAGIC: &[u8; 6] = b"\x93NUMPY";
+pub(super) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Headers are not longer than this; those that numpy writes are far shorter.
 const LONGEST_HEADER: usize = 1 << 16;
 /// Arrays have at most this many axes, as in numpy.

@@ -21,6 +21,7 @@ const ENDS: usize = 3;
 /// let x = Tensor::from([[1.5f32, -2.0], [10.0, 0.25]]);
 /// assert_eq!(format!("{x}"), "f32[2, 2] 1.5, -2, 10, 0.25");
 /// assert_eq!(format!("{x:#}"), "f32[2, 2]\n[[ 1.5,   -2],\n [  10, 0.25]]");
+/// assert_eq!(Tensor::scalar(1e-20f32).to_string(), "f32[] 1e-20");
 /// ```
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,9 +57,18 @@ fn element(tensor: &Tensor, number: usize) -> String {
     let number = one.to_f64s()[0];
     match tensor.dtype() {
         DType::Bool => (number != 0.0).to_string(),
+        dtype if dtype.is_float() && is_far(number) => match dtype {
+            DType::F64 => format!("{number:e}"),
+            _ => format!("{:e}", number as f32),
+        },
         DType::F32 => (number as f32).to_string(),
         _ => number.to_string(),
     }
+}
+
+/// True for a float whose digits would be mostly zeros: it is printed with an exponent.
+fn is_far(number: f64) -> bool {
+    number.is_finite() && number != 0.0 && !(1e-5..1e16).contains(&number.abs())
 }
 
 /// The elements that are shown, as text, and where they are.
