@@ -94,7 +94,7 @@ pub use tracecast_passes as passes;
 pub use tracecast_passes::Precision;
 pub use tracecast_runtime as runtime;
 pub use tracecast_runtime::{
-    Device, Executable, Limits, Outputs, Published, Session, Store, Tensor, Weights,
+    Cancel, Device, Executable, Limits, Outputs, Published, Session, Store, Tensor, Weights,
 };
 
 /// What most programs use: `use tracecast::prelude::*`. With it come all ops and functions that PyTorch has as methods of tensors, its functions of

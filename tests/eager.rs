@@ -1,9 +1,10 @@
 //! Eager tensors: programs are kept, values change in place, and what cannot be is an error.
 
-use tracecast::eager::{Eager, EagerOptimizer, Gradient, Parameter, clip_grad_norm};
+use tracecast::eager::{DeviceTensor, Eager, EagerOptimizer, Gradient, Parameter, clip_grad_norm};
 use tracecast::ir::Attrs;
 use tracecast::ir::ops::amp::UNSCALE_CHECK;
 use tracecast::ir::ops::elementwise::{ADD, SQRT};
+use tracecast::ir::ops::prelude::*;
 use tracecast::optim::Sgd;
 use tracecast::{Options, Tensor};
 
@@ -109,4 +110,44 @@ fn optimizers_leave_out_parameters_without_gradients() {
         params[0].set_grad(eager.tensor(Tensor::new([2], &[3f32, 4.0]).unwrap())).unwrap();
         assert!(message(EagerOptimizer::new(Sgd::new("rate"), &params).step()).contains("rate"));
     }
+}
+
+#[test]
+fn methods_and_operators_read_as_in_pytorch() {
+    for device in ["cpu", "reference"] {
+        let eager = eager(device);
+        let x = eager.tensor(Tensor::from([1f32, -2.0, 3.0]));
+        let y = eager.tensor(Tensor::from([0.5f32, 2.0, -1.0]));
+        let numbers = |x: &DeviceTensor| x.to_host().unwrap().to_f64s();
+        assert_eq!(numbers(&x.relu()), [1.0, 0.0, 3.0]);
+        assert_eq!(numbers(&(&x * &y)), [0.5, -4.0, -3.0]);
+        assert_eq!(numbers(&(2.0 - &x + &y * 2.0)), [2.0, 8.0, -3.0]);
+        assert_eq!(numbers(&-&x), [-1.0, 2.0, -3.0]);
+        assert_eq!(numbers(&x.sum(())), [2.0]);
+        assert_eq!(numbers(&x.map(|x| x.cumsum(0).abs())), [1.0, 1.0, 2.0]);
+        assert_eq!(numbers(&x.lt(&y)), [0.0, 1.0, 0.0]);
+        let both = eager.call(&[&x, &y], |_, x| vec![x[0] + x[1], x[0] - x[1]]).unwrap();
+        assert_eq!(numbers(&both[1]), [0.5, -4.0, 4.0]);
+        // Equal calls are one program.
+        let before = eager.programs();
+        assert_eq!(numbers(&x.relu()), [1.0, 0.0, 3.0]);
+        assert_eq!(eager.programs(), before);
+    }
+}
+
+#[test]
+fn what_fails_is_told_where_the_value_is_asked_for() {
+    let eager = eager("reference");
+    let x = eager.tensor(Tensor::from([1f32, -2.0, 3.0]));
+    let other = eager.tensor(Tensor::from([1f32, 2.0]));
+    let wrong = (&x + &other).relu() * 2.0;
+    let told = [
+        message(wrong.to_host()),
+        message(wrong.check()),
+        message(eager.call(&[&wrong], |_, x| x.to_vec())),
+    ];
+    for told in told {
+        assert!(told.contains("do not broadcast") && told.contains("tests/eager.rs"), "{told}");
+    }
+    assert!(x.check().is_ok());
 }

@@ -27,6 +27,8 @@ pub(crate) struct Layout {
     pub(crate) is_read: Vec<bool>,
     /// For each fresh buffer, the state it replaces (counted as in `states`) after the steps. Empty if state is updated in place.
     pub(crate) fresh: Vec<usize>,
+    /// The first step that writes to the memory of a state; the number of steps if none does.
+    pub(crate) first_write: usize,
     /// The number of loans. Inputs come first.
     pub(crate) loans: usize,
     /// Memory needed besides the state and the tensors that go in; the numbers that the program brings are part of it.
@@ -159,7 +161,13 @@ pub(crate) fn layout(parts: &Parts, schedule: &Schedule, able: Abilities) -> Lay
             is_read[state] = true;
         }
     }
+    let writes = |operand: &Operand| match operand.place {
+        Place::State(_) => operand.access != Access::Read,
+        _ => false,
+    };
+    let first_write = steps.iter().position(|step| step.operands.iter().any(writes));
     Layout {
+        first_write: first_write.unwrap_or(steps.len()),
         steps,
         arena,
         inputs,

@@ -16,6 +16,7 @@
 
 mod arena;
 mod buckets;
+mod cancel;
 pub mod collective;
 pub mod device;
 pub mod error;
@@ -37,6 +38,7 @@ pub mod store;
 mod submitted;
 pub mod tensor;
 
+pub use cancel::Cancel;
 pub use collective::Collective;
 pub use device::{
     Access, AmpSupport, Arg, Backend, Base, Bound, Device, DeviceId, Fault, FaultKind, Guard,

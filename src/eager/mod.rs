@@ -3,6 +3,7 @@
 //! It is for loops that keep their own order of calls, such as those around an [`EagerScaler`](crate::amp::EagerScaler): the ops
 //! are the ones that a recorded step uses, on any device. A whole step as one program ([`crate::jit()`]) is faster.
 
+mod methods;
 mod optimizer;
 mod parameter;
 mod replicas;
@@ -19,7 +20,7 @@ use crate::trace::{Trace, trace_with};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use tracecast_ir::{Args, Attrs, DType, OpDef, TensorType, Var};
+use tracecast_ir::{Args, Attrs, DType, Graph, OpDef, Printer, TensorType, Var};
 use tracecast_runtime::{Device, Error, Executable, Tensor};
 
 /// How many programs are kept; then the one that was used longest ago is forgotten, and compiled anew when it is needed.
@@ -174,14 +175,56 @@ impl Eager {
         body: impl for<'t> FnOnce(&'t Trace, &[Var<'t>]) -> Vec<Var<'t>>,
     ) -> Result<Vec<DeviceTensor>> {
         let (distinct, places) = self.distinct(operands)?;
-        let program = self.program(programs, label, &distinct, &places, body)?;
+        let types = places.iter().map(|place| format!(" {place}:{}", distinct[*place].ty()));
+        let key = format!("{label}{}", types.collect::<String>());
+        let program = self.program(programs, key, || self.traced(&distinct, &places, body))?;
+        self.run_program(programs, &program, distinct)
+    }
+
+    /// Runs whatever `body` records of these tensors, at once: several ops are one program, in which they are fused. It is recorded with each call, and
+    /// compiled once for what it records.
+    ///
+    /// ```
+    /// use tracecast::eager::Eager;
+    /// use tracecast::prelude::*;
+    ///
+    /// let eager = Eager::new(Options::new().device("reference"))?;
+    /// let (x, w) = (eager.tensor(Tensor::from([[1.0f32, -2.0]])), eager.tensor(Tensor::from([[3.0f32], [4.0]])));
+    /// let y = eager.call(&[&x, &w], |_, x| vec![x[0].matmul(x[1]).relu(), x[0].softmax(-1)])?;
+    /// assert_eq!(y[0].to_host()?.to_vec::<f32>()?, [0.0]);
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// An op that cannot be recorded, a tensor that lives elsewhere, a device that failed.
+    pub fn call(
+        &self,
+        operands: &[&DeviceTensor],
+        body: impl for<'t> FnOnce(&'t Trace, &[Var<'t>]) -> Vec<Var<'t>>,
+    ) -> Result<Vec<DeviceTensor>> {
+        let (distinct, places) = self.distinct(operands)?;
+        let (graph, results) = self.traced(&distinct, &places, body)?;
+        let printer = Printer { sources: false, ..Printer::FULL };
+        let key = format!("call {}", printer.show(&graph));
+        let programs = &self.0.programs;
+        let program = self.program(programs, key, || Ok((graph, results)))?;
+        self.run_program(programs, &program, distinct)
+    }
+
+    /// The results of a program over these tensors.
+    fn run_program(
+        &self,
+        programs: &Programs,
+        program: &Arc<Compiled>,
+        distinct: Vec<&DeviceTensor>,
+    ) -> Result<Vec<DeviceTensor>> {
         let reserved = |ty: &TensorType| DeviceTensor::reserved(self.clone(), ty.clone());
         let results: Vec<DeviceTensor> = program.results.iter().map(reserved).collect();
         let all: Vec<&DeviceTensor> = distinct.into_iter().chain(&results).collect();
         // Programs that are not in use keep memory for their next run.
         let mut make_room = || {
-            self.0.programs.keep_only(&program);
-            programs.keep_only(&program);
+            self.0.programs.keep_only(program);
+            programs.keep_only(program);
         };
         tensor::with_values(&all, |store| {
             program.executable.run_making_room(store, &[], &mut make_room)
@@ -197,6 +240,7 @@ impl Eager {
         let mut distinct: Vec<&DeviceTensor> = Vec::new();
         let mut places = Vec::new();
         for operand in operands {
+            operand.check()?;
             if !self.same_device(operand.eager()) {
                 return Err(Error::Device(format!(
                     "expected all tensors on one device: {} is on {}, others are on {}",
@@ -217,18 +261,29 @@ impl Eager {
     fn program(
         &self,
         programs: &Programs,
-        label: &str,
-        distinct: &[&DeviceTensor],
-        places: &[usize],
-        body: impl for<'t> FnOnce(&'t Trace, &[Var<'t>]) -> Vec<Var<'t>>,
+        key: String,
+        traced: impl FnOnce() -> Result<(Graph, Vec<TensorType>)>,
     ) -> Result<Arc<Compiled>> {
-        let types = places.iter().map(|place| format!(" {place}:{}", distinct[*place].ty()));
         let device = Arc::as_ptr(&self.0.device);
-        let key = format!("{device:p} {label}{}", types.collect::<String>());
+        let key = format!("{device:p} {key}");
         let mut kept = programs.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(program) = kept.get(&key) {
             return Ok(program);
         }
+        let (graph, results) = traced()?;
+        let executable = compile(graph, &self.0.options)?;
+        let program = Arc::new(Compiled { executable, results });
+        kept.insert(key, program.clone());
+        Ok(program)
+    }
+
+    /// What `body` records of these tensors, and the types of its results.
+    fn traced(
+        &self,
+        distinct: &[&DeviceTensor],
+        places: &[usize],
+        body: impl for<'t> FnOnce(&'t Trace, &[Var<'t>]) -> Vec<Var<'t>>,
+    ) -> Result<(Graph, Vec<TensorType>)> {
         let mut results = Vec::new();
         let graph = trace_with("eager", &self.0.options, |t| {
             let ports: Vec<Var<'_>> = distinct
@@ -243,10 +298,7 @@ impl Eager {
                 t.update(t.state_of(&place, result.ty()), result);
             }
         })?;
-        let executable = compile(graph, &self.0.options)?;
-        let program = Arc::new(Compiled { executable, results });
-        kept.insert(key, program.clone());
-        Ok(program)
+        Ok((graph, results))
     }
 }
 

@@ -1,10 +1,10 @@
 //! [`DeviceTensor`]: a value that stays on its device between ops.
 
 use crate::eager::Eager;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tracecast_ir::{DType, TensorType};
+use tracecast_ir::{DType, Shape, TensorType};
 use tracecast_runtime::{Store, Tensor};
 
 /// The name of the only entry of a tensor's own store.
@@ -18,19 +18,40 @@ pub struct DeviceTensor {
     eager: Eager,
     ty: TensorType,
     value: Arc<Mutex<Store>>,
+    /// Why there is no value.
+    failed: Option<Arc<Error>>,
 }
 
 impl DeviceTensor {
     pub(crate) fn new(eager: Eager, value: Tensor) -> Self {
         let ty = value.ty().clone();
-        DeviceTensor { eager, ty, value: Arc::new(Mutex::new(Store::new().with(VALUE, value))) }
+        let value = Arc::new(Mutex::new(Store::new().with(VALUE, value)));
+        DeviceTensor { eager, ty, value, failed: None }
+    }
+
+    /// What stands for the result of an op that failed.
+    pub(super) fn failed(eager: Eager, error: Error) -> Self {
+        let error = match error {
+            Error::Shared(error) => error,
+            error => Arc::new(error),
+        };
+        let ty = TensorType { dtype: DType::F32, shape: Shape::unknown() };
+        DeviceTensor { eager, ty, value: Arc::default(), failed: Some(error) }
+    }
+
+    /// Why there is no value, if there is none.
+    ///
+    /// # Errors
+    /// That of the first op that failed among those it is made by.
+    pub fn check(&self) -> Result<()> {
+        self.failed.as_ref().map_or(Ok(()), |error| Err(Error::Shared(error.clone())))
     }
 
     /// Room for a value that a program is about to write.
     pub(crate) fn reserved(eager: Eager, ty: TensorType) -> Self {
         let mut store = Store::new();
         store.reserve(VALUE, ty.clone());
-        DeviceTensor { eager, ty, value: Arc::new(Mutex::new(store)) }
+        DeviceTensor { eager, ty, value: Arc::new(Mutex::new(store)), failed: None }
     }
 
     /// Where it lives.
@@ -38,7 +59,7 @@ impl DeviceTensor {
         &self.eager
     }
 
-    /// Its type.
+    /// Its type; that of an op that failed has [unknown](tracecast_ir::Size::UNKNOWN) sizes.
     pub fn ty(&self) -> &TensorType {
         &self.ty
     }
@@ -51,8 +72,9 @@ impl DeviceTensor {
     /// The current value.
     ///
     /// # Errors
-    /// If the device fails.
+    /// If the device fails, or an op that it is made by has failed.
     pub fn to_host(&self) -> Result<Tensor> {
+        self.check()?;
         self.lock().get(VALUE)
     }
 
@@ -61,6 +83,7 @@ impl DeviceTensor {
     /// # Errors
     /// If the value has another type, or the device fails.
     pub fn set(&self, value: &Tensor) -> Result<()> {
+        self.check()?;
         self.lock().set(VALUE, value)
     }
 

@@ -130,6 +130,9 @@ pub enum Error {
     /// The ranks of a parallel run do not fit together, or there are none.
     #[error("ranks: {0}")]
     Parallel(String),
+    /// A run that ended early, as [`Cancel`](crate::Cancel) asked. State is as it was before.
+    #[error("run: {0}")]
+    Cancelled(String),
     /// A device failed. State is as it was after the last step that was complete.
     #[error(transparent)]
     Fault(Box<Fault>),

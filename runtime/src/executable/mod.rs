@@ -15,6 +15,7 @@ pub use exchange::ExchangeTiming;
 pub use family::Family;
 pub use session::Session;
 
+use crate::cancel;
 use crate::collective::{Collective, OneRank};
 use crate::device::{Device, Launch, Made, SharedQueue, alloc};
 use crate::error::{Error, Result};
@@ -288,6 +289,7 @@ impl Executable {
         make_room: &mut dyn FnMut(),
     ) -> Result<Outputs> {
         self.inputs.find(&self.program.parts.ports, inputs, given)?;
+        cancel::check(|| format!("@{} before it began", self.program.name()))?;
         let _guard = self.device.enter()?;
         if let Some(queue) = self.device.queue() {
             let input = |port: usize| given[port].map(|at| Input::Host(inputs[at].1));
@@ -409,6 +411,14 @@ impl Executable {
 
     /// Runs the steps, and waits for their end.
     fn run_steps(&self, binding: &Binding, mut clock: Option<&mut Clock>) -> Result<()> {
+        let limited = cancel::is_limited();
+        let count = self.program.layout.steps.len();
+        let check = |i: usize| match limited && i <= self.program.layout.first_write {
+            true => cancel::check(|| {
+                format!("@{} in front of step {i} of {count}", self.program.name())
+            }),
+            false => Ok(()),
+        };
         let steps = || binding.commands.iter().zip(&self.program.layout.steps);
         if let Some(queue) = self.device.queue() {
             let Some(clock) = clock else {
@@ -423,6 +433,7 @@ impl Executable {
         }
         let mut all = || {
             for (i, (command, step)) in steps().enumerate() {
+                check(i)?;
                 let done = match &mut clock {
                     Some(clock) => clock.time(i, || command.run()),
                     None => command.run(),

@@ -4,7 +4,7 @@ use super::{Element, Tensor, checked};
 use crate::error::{Error, Result};
 use std::ops::{Bound, RangeBounds};
 use tracecast_ir::eval::Value;
-use tracecast_ir::{Shape, TensorType};
+use tracecast_ir::{Shape, Size, TensorType};
 
 impl Tensor {
     /// The tensor of these rows: one axis for the rows, one for what is in them.
@@ -36,6 +36,36 @@ impl Tensor {
             Error::Tensor("no rows are given, so that nothing tells how long they are".to_owned())
         })?;
         Tensor::new([count, width], &elements)
+    }
+
+    /// The tensors one after another along a new first axis: `torch.stack`. All have one type.
+    ///
+    /// ```
+    /// use tracecast_runtime::Tensor;
+    /// let rows = [Tensor::from([1.0f32, 2.0]), Tensor::from([3.0, 4.0])];
+    /// assert_eq!(Tensor::stack(&rows)?, Tensor::from([[1.0f32, 2.0], [3.0, 4.0]]));
+    /// # Ok::<(), tracecast_runtime::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If two differ in type, or there is no tensor.
+    pub fn stack<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Self> {
+        let tensors: Vec<&Tensor> = tensors.into_iter().collect();
+        let Some(first) = tensors.first() else {
+            return Err(Error::Tensor("stack: no tensors are given".to_owned()));
+        };
+        if let Some(at) = tensors.iter().position(|tensor| tensor.ty() != first.ty()) {
+            let (found, first) = (tensors[at].ty(), first.ty());
+            return Err(Error::Tensor(format!(
+                "stack: tensor {at} is {found}, tensor 0 is {first}"
+            )));
+        }
+        let shape = [Size::from(tensors.len())].into_iter().chain(first.shape().iter().copied());
+        let ty = TensorType { dtype: first.dtype(), shape: shape.collect() };
+        Tensor::from_bytes(
+            ty,
+            tensors.iter().flat_map(|tensor| tensor.bytes()).copied().collect::<Vec<u8>>(),
+        )
     }
 
     /// The elements, one list for each row along the last axis: `x.tolist()` of a matrix. A tensor without axes is one row of one element.
