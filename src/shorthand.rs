@@ -18,13 +18,20 @@ impl<'t> Shorthand<'t> for Var<'t> {
     #[track_caller]
     fn cross_entropy(self, target: Var<'t>) -> Var<'t> {
         let loss = || self.cross_entropy_loss(target, None, None, None, None);
-        self.tracer().at_caller(|| self.tracer().called("cross_entropy", Some(self.ty()), loss))
+        called(self, "cross_entropy", loss)
     }
 
     #[track_caller]
     fn mean_squared_error(self, target: Var<'t>) -> Var<'t> {
-        let loss = || self.mse_loss(target, None);
-        self.tracer()
-            .at_caller(|| self.tracer().called("mean_squared_error", Some(self.ty()), loss))
+        called(self, "mean_squared_error", || self.mse_loss(target, None))
     }
+}
+
+/// Records what is a function of that name to the user.
+#[track_caller]
+fn called<'t>(x: Var<'t>, name: &'static str, body: impl FnOnce() -> Var<'t>) -> Var<'t> {
+    if x.is_poison() {
+        return x;
+    }
+    x.tracer().at_caller(|| x.tracer().called(name, Some(x.ty()), body))
 }

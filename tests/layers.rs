@@ -28,7 +28,7 @@ fn close(a: &[f32], b: &[f32]) -> bool {
 
 /// What a module makes of `x`, while it trains.
 fn trained(module: impl Module + 'static, x: &Tensor) -> Result<Vec<f32>> {
-    let entries = module.entries();
+    let entries = module.entries().unwrap();
     let out = run(&entries, &[("x", x)], move |t| {
         t.output("y", module.forward(&Context::training(t), t.input("x")));
     });
@@ -130,7 +130,7 @@ fn a_module_called_twice_has_its_parameters_once() {
         }
     }
     let names: Vec<String> =
-        Twice(Linear::new(3, 3)).entries().into_iter().map(|e| e.name).collect();
+        Twice(Linear::new(3, 3)).entries().unwrap().into_iter().map(|e| e.name).collect();
     assert_eq!(names, ["fc.weight", "fc.bias"]);
 }
 
@@ -159,16 +159,16 @@ fn a_composite_module_called_from_two_places_has_its_parameters_once() {
         let own = entries.into_iter().filter(|e| e.name != "rng");
         own.map(|e| format!("{path}{}", e.name)).collect()
     };
-    let once = names(block.entries(), "block.");
-    let twice = names(Deep(block).entries(), "");
+    let once = names(block.entries().unwrap(), "block.");
+    let twice = names(Deep(block).entries().unwrap(), "");
     assert_eq!(twice, once);
 }
 
 #[test]
 fn states_go_on_under_autocast() {
     let (cell, lstm) = (RnnCell::new(3, 4), Lstm::new(3, 4).proj(2));
-    let mut entries = cell.entries();
-    entries.extend(lstm.entries());
+    let mut entries = cell.entries().unwrap();
+    entries.extend(lstm.entries().unwrap());
     let x = Tensor::randn([2, 3], 1).unwrap();
     let out = run(&entries, &[("x", &x)], move |t| {
         let (cx, x) = (Context::evaluation(t), t.input("x"));
@@ -209,7 +209,7 @@ fn steps_of_a_layer_are_those_of_its_cell() {
     let layer = Lstm::new(3, 4).dropout(0.5);
     let cell = LstmCell::new(3, 4);
     let x = Tensor::randn([5, 2, 3], 1).unwrap();
-    let out = run(&layer.entries(), &[("x", &x)], move |t| {
+    let out = run(&layer.entries().unwrap(), &[("x", &x)], move |t| {
         let cx = Context::training(t);
         let (y, (h, c)) = layer.forward(&cx, t.input("x").into());
         t.output("y", y.select(0, 4));
@@ -235,13 +235,13 @@ fn steps_of_a_layer_are_those_of_its_cell() {
     assert_eq!(numbers(&out, "y"), numbers(&out, "h"));
     assert!(close(&numbers(&out, "h"), &numbers(&out, "h by hand")));
     assert!(close(&numbers(&out, "c"), &numbers(&out, "c by hand")));
-    assert_eq!(cell.entries().len(), 4);
+    assert_eq!(cell.entries().unwrap().len(), 4);
 }
 
 #[test]
 fn gradients_of_inputs_go_through_all_steps() {
     let layer = Gru::new(2, 3).layers(2).bidirectional().batch_first();
-    let entries = layer.entries();
+    let entries = layer.entries().unwrap();
     assert!(entries.iter().any(|e| e.name == "bias_hh_l1_reverse"));
     let x = Tensor::randn([2, 4, 2], 5).unwrap();
     let read = move |t: &Trace| {
@@ -282,7 +282,7 @@ fn recurrent_layers_refuse_what_does_not_fit() {
         let inputs = [("x", zeros(x)), ("h", zeros(h.unwrap_or(&[1])))];
         let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, x)| (*name, x)).collect();
         let has_state = h.is_some();
-        let result = run(&layer.entries(), &inputs, move |t| {
+        let result = run(&layer.entries().unwrap(), &inputs, move |t| {
             let steps = Steps { x: t.input("x"), state: has_state.then(|| t.input("h")) };
             t.output("y", layer.forward(&Context::evaluation(t), steps).0);
         });
@@ -309,7 +309,7 @@ fn masks_of_every_kind_hide_keys() {
     let added = Tensor::new([3, 3], &added).unwrap();
     let padding = Tensor::new([1, 3], &[false, false, true]).unwrap();
     let inputs = [("x", &x), ("mask", &causal.unwrap()), ("added", &added), ("padding", &padding)];
-    let out = run(&layer.entries(), &inputs, move |t| {
+    let out = run(&layer.entries().unwrap(), &inputs, move |t| {
         let cx = Context::evaluation(t);
         let attend = || Attend::from(t.input("x"));
         let weights = |given| layer.forward(&cx, given).1.unwrap();
@@ -326,7 +326,7 @@ fn masks_of_every_kind_hide_keys() {
     let padding = numbers(&out, "padding");
     assert!(padding.chunks(3).all(|row| row[2] == 0.0 && close(&[row[0] + row[1]], &[1.0])));
     let odd = MultiheadAttention::new(4, 3);
-    let error = run(&odd.entries(), &[("x", &x)], move |t| {
+    let error = run(&odd.entries().unwrap(), &[("x", &x)], move |t| {
         t.output("y", odd.forward(&Context::evaluation(t), t.input("x").into()).0);
     });
     assert!(error.unwrap_err().to_string().contains("3 heads do not divide 4"));
@@ -337,21 +337,21 @@ fn starts_are_those_of_the_layers() {
     let start = |entries: &[Entry], name: &str| {
         entries.iter().find(|entry| entry.name == name).unwrap().start.clone()
     };
-    let lstm = Lstm::new(3, 16).entries();
+    let lstm = Lstm::new(3, 16).entries().unwrap();
     assert_eq!(start(&lstm, "weight_ih_l0"), Start::Uniform(-0.25, 0.25));
-    let attention = MultiheadAttention::new(4, 2).entries();
+    let attention = MultiheadAttention::new(4, 2).entries().unwrap();
     assert_eq!(start(&attention, "out_proj.bias"), Start::Constant(0.0));
     assert_eq!(start(&attention, "out_proj.weight"), Start::Uniform(-0.5, 0.5));
     // sqrt(6 / (4 + 12)) for in_proj_weight: [12, 4].
     let Start::Uniform(_, bound) = start(&attention, "in_proj_weight") else { panic!() };
     assert!((bound - 0.375f64.sqrt()).abs() < 1e-12);
     // A whole transformer starts its matrices alike.
-    let model = Transformer::new(4, 2).layers(1, 1).feedforward(8).entries();
+    let model = Transformer::new(4, 2).layers(1, 1).feedforward(8).entries().unwrap();
     let Start::Uniform(_, bound) = start(&model, "encoder.layers.0.linear1.weight") else {
         panic!()
     };
     assert!((bound - 0.5f64.sqrt()).abs() < 1e-12);
-    let table = Embedding::new(5, 2).padding(-1).entries()[0].tensor(3).unwrap();
+    let table = Embedding::new(5, 2).padding(-1).entries().unwrap()[0].tensor(3).unwrap();
     let table = table.to_vec::<f32>().unwrap();
     assert!(table[8..] == [0.0, 0.0] && table[..8].iter().all(|v| *v != 0.0), "{table:?}");
 }

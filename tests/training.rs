@@ -243,7 +243,8 @@ fn frozen_parameters_stay_and_tied_ones_are_one() {
         .named("a", Linear::new(8, 8).without_bias())
         .named("b", Linear::new(8, 8).without_bias().tied_to("a.weight"))
         .named("head", Linear::new(8, 3));
-    let names: Vec<String> = model.entries().into_iter().map(|Entry { name, .. }| name).collect();
+    let names: Vec<String> =
+        model.entries().unwrap().into_iter().map(|Entry { name, .. }| name).collect();
     assert_eq!(names, ["0.weight", "0.bias", "a.weight", "head.weight", "head.bias"]);
     let step = step_of(model, AdamW::new(1e-2), Some(DType::BF16));
     let mut store = Store::new();

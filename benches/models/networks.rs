@@ -113,7 +113,7 @@ impl Network {
 
     /// Puts the first values of the model's parameters and buffers into a store.
     pub(crate) fn start(&self, store: &mut Store) {
-        for entry in self.model.entries() {
+        for entry in self.model.entries().expect("it decides nothing by sizes") {
             let shape = entry.ty.shape.numbers();
             let (name, count) = (entry.name.as_str(), shape.iter().product::<usize>());
             let value = match (entry.role, shape.len()) {

@@ -387,7 +387,7 @@ fn lstm(options: Options) -> Workload {
     let (width, steps, examples) = (128, 64, 32);
     let model = Lstm::new(width, width).layers(2);
     let mut store = Store::new();
-    for (seed, entry) in (600..).zip(model.entries()) {
+    for (seed, entry) in (600..).zip(model.entries().expect("its parameters are known")) {
         store.insert(&entry.name, weight(&entry.ty.shape.numbers(), seed, width));
     }
     let program = jit(options, move |t| {

@@ -332,7 +332,7 @@ impl From<&[i64]> for Attr {
 
 impl From<Size> for Attr {
     fn from(size: Size) -> Self {
-        size.number().map_or(Attr::Size(size), Attr::Int)
+        size.plain().map_or(Attr::Size(size), Attr::Int)
     }
 }
 
@@ -344,7 +344,7 @@ impl From<&[usize]> for Attr {
 
 impl From<&[Size]> for Attr {
     fn from(sizes: &[Size]) -> Self {
-        match sizes.iter().map(|size| size.number()).collect() {
+        match sizes.iter().map(|size| size.plain()).collect() {
             Some(numbers) => Attr::Ints(numbers),
             None => Attr::Sizes(sizes.into()),
         }

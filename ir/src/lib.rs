@@ -29,6 +29,7 @@ pub mod size;
 pub mod tensor_type;
 pub mod text;
 pub mod tracer;
+pub mod unknown;
 pub mod var;
 pub mod verify;
 

@@ -509,6 +509,11 @@ impl Tracer {
         Var::poison(self)
     }
 
+    /// A value of no type, as the result of a failed op is, without an error: all that is made of it is one, too.
+    pub fn unknown(&self) -> Var<'_> {
+        self.poison()
+    }
+
     fn owns(&self, var: Var<'_>) -> bool {
         std::ptr::eq(self, var.tracer) && !var.is_poison()
     }

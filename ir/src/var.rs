@@ -3,7 +3,7 @@
 use crate::args::Results;
 use crate::graph::{NodeId, ValueId};
 use crate::tracer::Tracer;
-use crate::{DType, Shape, Size, TensorType};
+use crate::{DType, Shape, Size, TensorType, unknown};
 use smallvec::SmallVec;
 use std::fmt;
 
@@ -38,33 +38,46 @@ impl<'t> Var<'t> {
         self.id.node.index() == POISON as usize
     }
 
-    /// Its type; f32 and a shape of [unknown](Size::UNKNOWN) sizes for the result of an op that failed.
+    /// Its type; f32 and a shape of [unknown](Size::UNKNOWN) sizes for the result of an op that failed, unless the recording
+    /// [ends](crate::unknown::guarded) there.
+    #[track_caller]
     pub fn ty(self) -> TensorType {
         if self.is_poison() {
+            unknown::asked();
             return TensorType { dtype: DType::F32, shape: Shape::unknown() };
         }
         self.tracer.with_graph(|g| g.ty(self.id).clone())
     }
 
     /// Its dtype.
+    #[track_caller]
     pub fn dtype(self) -> DType {
-        if self.is_poison() { DType::F32 } else { self.tracer.with_graph(|g| g.ty(self.id).dtype) }
+        if self.is_poison() {
+            unknown::asked();
+            return DType::F32;
+        }
+        self.tracer.with_graph(|g| g.ty(self.id).dtype)
     }
 
     /// Its shape.
+    #[track_caller]
     pub fn shape(self) -> Shape {
         self.ty().shape
     }
 
     /// The number of axes.
+    #[track_caller]
     pub fn rank(self) -> usize {
         self.ty().shape.rank()
     }
 
-    /// The size of an axis; 1 beyond the last one.
+    /// The size of an axis; 1 beyond the last one. That of the result of a failed op is [unknown](Size::UNKNOWN), and only code that decides by
+    /// it ends.
     pub fn size(self, axis: usize) -> Size {
-        let shape = self.ty().shape;
-        if axis < shape.rank() || shape.is_unknown() { shape[axis] } else { Size::from(1) }
+        if self.is_poison() {
+            return Size::UNKNOWN;
+        }
+        self.shape().get(axis).copied().unwrap_or(Size::from(1))
     }
 
     /// The other results of the op that made it.

@@ -169,8 +169,8 @@ fn cast_inputs<'t>(
 ) -> Vec<Var<'t>> {
     let mut cast = inputs.to_vec();
     for x in &mut cast {
-        let is_eligible = x.dtype().is_float() && x.dtype() != DType::F64;
-        if is_eligible && !x.is_poison() && devices.contains(&t.tracer().device_of(*x)) {
+        let is_eligible = |x: Var<'_>| x.dtype().is_float() && x.dtype() != DType::F64;
+        if !x.is_poison() && is_eligible(*x) && devices.contains(&t.tracer().device_of(*x)) {
             *x = x.to(to);
         }
     }

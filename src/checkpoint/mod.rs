@@ -31,7 +31,10 @@
 //! ```
 
 mod entries;
+mod names;
 mod read;
+mod rename;
+mod source;
 
 pub(crate) use entries::Kept;
 pub use read::{Load, Loaded};
@@ -40,6 +43,7 @@ use crate::entry::Entry;
 use crate::error::Result;
 use crate::nn::Module;
 use entries::{Kind, header};
+use names::Names;
 use std::path::Path;
 use tracecast_ir::TensorType;
 use tracecast_runtime::{Error, Store, safetensors};
@@ -47,7 +51,8 @@ use tracecast_runtime::{Error, Store, safetensors};
 /// Writes the entries of a model: its parameters and what else PyTorch would have in its `state_dict`, under the same names. The state of
 /// random number generators is none of them.
 ///
-/// A model whose layers share a parameter ([`Linear::tied_to`](crate::nn::Linear::tied_to)) has it once, under the name of its owner.
+/// A model whose layers share a parameter ([`Linear::tied_to`](crate::nn::Linear::tied_to)) has it once, under the name of its owner;
+/// [`save_model_as`] writes its other names too.
 ///
 /// # Errors
 /// If an entry is not in the store or of another type there, or the file cannot be written; then the old one stays.
@@ -56,11 +61,79 @@ pub fn save_model(
     store: &Store,
     path: impl AsRef<Path>,
 ) -> Result<()> {
-    save(Kind::Model, &Kept::of_model(&module.entries()), store, path.as_ref())
+    save_model_as(module, store, path, &Save::new())
+}
+
+/// How a model is written.
+///
+/// ```
+/// use tracecast::checkpoint::{Load, Save};
+/// let load = Load::strict().rename("block.*.**", "layers.*.**").transpose(&["layers.*.fc.weight"]);
+/// // A file that whoever wrote the other one reads.
+/// let save = Save::new().like(&load).with_tied_names();
+/// # let _ = save;
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Save {
+    names: Names,
+    tied: bool,
+}
+
+impl Save {
+    /// Under the names and in the shapes that the model has.
+    pub fn new() -> Self {
+        Save::default()
+    }
+
+    /// Under the names and in the shapes of files that this loads: prefix, renames and transposed matrices go the other way.
+    pub fn like(mut self, load: &Load) -> Self {
+        self.names = load.names.clone();
+        self
+    }
+
+    /// With parameters that layers share under all of their names, as PyTorch's `state_dict` has them.
+    pub fn with_tied_names(mut self) -> Self {
+        self.tied = true;
+        self
+    }
+}
+
+/// As [`save_model`], under other names or in other shapes.
+///
+/// # Errors
+/// As [`save_model`]; a pattern without meaning, or two entries of one name.
+pub fn save_model_as(
+    module: &(impl Module + ?Sized),
+    store: &Store,
+    path: impl AsRef<Path>,
+    save: &Save,
+) -> Result<()> {
+    let names = save.names.checked()?;
+    let mut kept = Kept::of_model(&module.entries()?);
+    if save.tied {
+        let again = |(own, of): (String, String)| {
+            let owner = kept.iter().find(|kept| kept.in_file == of)?;
+            Some(Kept { in_file: own, ..owner.clone() })
+        };
+        let again: Vec<Kept> = aliases(module)?.into_iter().filter_map(again).collect();
+        kept.extend(again);
+    }
+    let turns: Vec<bool> = kept.iter().map(|kept| names.transposes(&kept.in_file)).collect();
+    kept.iter_mut().for_each(|kept| kept.in_file = names.in_file(&kept.in_file));
+    write(Kind::Model, &kept, &turns, store, path.as_ref())
+}
+
+/// Names that parameters of other modules would have where they are used, with their own.
+fn aliases(module: &(impl Module + ?Sized)) -> Result<Vec<(String, String)>> {
+    Ok(module.ties()?.into_iter().filter_map(|tie| Some((tie.own?, tie.of))).collect())
 }
 
 /// Reads the entries of a model into a store, in the place of those that are there: from a file that [`save_model`] or PyTorch has written, from
-/// the files of an index (`model.safetensors.index.json`), or from a whole training state, of which only the model is looked at.
+/// the files of an index (`model.safetensors.index.json`), from a folder with such a file or index, from an archive of numpy arrays (`.npz`), or from a whole
+/// training state, of which only the model is looked at.
+///
+/// A parameter that layers share may be there under each of its names; what it has there has to be equal.
 ///
 /// # Errors
 /// If the file cannot be read, or does not have what `load` asks for: [`Error::Checkpoint`] lists all that is
@@ -71,7 +144,8 @@ pub fn load_model(
     path: impl AsRef<Path>,
     load: &Load,
 ) -> Result<Loaded> {
-    read::model(&Kept::of_model(&module.entries()), store, path.as_ref(), load)
+    let kept = Kept::of_model(&module.entries()?);
+    read::model(&kept, &aliases(module)?, store, path.as_ref(), load)
 }
 
 /// Writes the whole training state: these entries, which are a model's and a step's, and everything else that the store holds.
@@ -97,10 +171,17 @@ pub(crate) fn load_state(
 }
 
 fn save(kind: Kind, kept: &[Kept], store: &Store, path: &Path) -> Result<()> {
+    write(kind, kept, &vec![false; kept.len()], store, path)
+}
+
+/// Writes entries; for each whether it is a matrix that is written transposed.
+fn write(kind: Kind, kept: &[Kept], turns: &[bool], store: &Store, path: &Path) -> Result<()> {
     let mut types: Vec<(&str, TensorType)> = Vec::new();
-    for Kept { name, in_file, ty } in kept {
+    for (Kept { name, in_file, ty }, turns) in kept.iter().zip(turns) {
         match store.ty(name) {
-            Some(found) if found == ty => types.push((in_file, ty.clone())),
+            Some(found) if found == ty => {
+                types.push((in_file, if *turns { read::turned(ty) } else { ty.clone() }));
+            }
             Some(found) => {
                 let message = format!("expected {ty}, found {found}");
                 return Err(Error::State { name: name.clone(), message });
@@ -109,6 +190,9 @@ fn save(kind: Kind, kept: &[Kept], store: &Store, path: &Path) -> Result<()> {
             None => return Err(store.get(name).map(drop).expect_err("it is not there")),
         }
     }
-    let value = |at: usize| store.get(&kept[at].name);
+    let value = |at: usize| {
+        let value = store.get(&kept[at].name)?;
+        if turns[at] { read::transposed(&value) } else { Ok(value) }
+    };
     safetensors::write_each(path, &types, &header(kind), value)
 }

@@ -122,9 +122,9 @@ pub struct Softmax2d;
 
 impl Module for Softmax2d {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        cx.here(|| match x.rank() {
-            3 | 4 => x.softmax(-3),
+        cx.here(|| match x {
             _ if x.is_poison() => x,
+            _ if matches!(x.rank(), 3 | 4) => x.softmax(-3),
             _ => {
                 let why = format!("takes 3 or 4 axes, found {}", x.ty());
                 cx.trace().tracer().fail("Softmax2d", why)

@@ -193,7 +193,7 @@ impl<const AXES: usize> Module for BatchNorm<AXES> {
                 shape[0] * shape[2..].iter().product::<Size>()
             };
             let count = if x.is_poison() { Size::UNKNOWN } else { of_channel() };
-            if count == 1 {
+            if !x.is_poison() && count == 1 {
                 let why = "takes more than one number for each channel when training";
                 return x.tracer().fail("BatchNorm", format!("{why}, found {}", x.ty()));
             }

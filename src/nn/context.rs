@@ -1,14 +1,16 @@
 //! [`Context`]: where in the tree of modules a call is, and whether it trains.
 
 use crate::entry::{Entry, Start};
-use crate::nn::declared::{Asker, Declared};
+use crate::nn::declared::{Asker, Declared, Tie};
 use crate::nn::{Layer, Module};
 use crate::trace::Trace;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 use tracecast_ir::ops::cast::Cast;
+use tracecast_ir::policy::matches_name;
 use tracecast_ir::{Role, Source, TensorType, Var};
 use tracecast_runtime::Tensor;
 
@@ -29,8 +31,15 @@ pub struct Context<'t> {
     module: Asker,
     /// Another start for parameters of some types: that of the model around.
     start: Option<fn(&TensorType) -> Option<Start>>,
+    /// Modules whose results are outputs, by patterns of their paths.
+    watched: Option<Arc<[String]>>,
+    /// Where the types of results are noted.
+    seen: Option<Seen>,
     caller: &'static Location<'static>,
 }
+
+/// The types of results by the paths of their modules.
+pub(super) type Seen = Rc<RefCell<Vec<(String, TensorType)>>>;
 
 impl<'t> Context<'t> {
     /// The outside of a model that trains.
@@ -46,6 +55,8 @@ impl<'t> Context<'t> {
             declared: None,
             module: 0,
             start: None,
+            watched: None,
+            seen: None,
             caller: Location::caller(),
         }
     }
@@ -83,6 +94,49 @@ impl<'t> Context<'t> {
         Context { prefix: Some(prefix), ..self.clone() }
     }
 
+    /// The same place with the results of some modules as outputs of the program, each under the path of its module: `*` stands for any run of characters without a dot, `**`
+    /// for any run. The second call of a module gives `PATH#1`, and so on.
+    ///
+    /// ```
+    /// use tracecast::nn::{Context, Linear, Module, Relu, Sequential};
+    /// use tracecast::prelude::*;
+    ///
+    /// let model = Sequential::new().then(Linear::new(4, 8)).then(Relu);
+    /// let mut store = Store::new();
+    /// model.init(&mut store, 0)?;
+    /// let run = jit(Options::new(), move |t| {
+    ///     let y = model.forward(&Context::evaluation(t).watching(&["0"]), t.input("x"));
+    ///     t.output("y", y);
+    /// });
+    /// let out = run.run(&mut store, &[("x", &Tensor::rand([2, 4], 0)?)])?;
+    /// assert_eq!(out["0"].shape()[..], [2, 8]);
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    #[must_use]
+    pub fn watching(&self, modules: &[&str]) -> Self {
+        let watched = modules.iter().map(|name| (*name).to_owned()).collect();
+        Context { watched: Some(watched), ..self.clone() }
+    }
+
+    /// The same place with the types of results noted.
+    pub(super) fn seeing(&self, seen: &Seen) -> Self {
+        Context { seen: Some(seen.clone()), ..self.clone() }
+    }
+
+    /// Names the result of the module at this path, or notes its type, where that was asked for.
+    fn shown(&self, path: &str, y: Var<'t>) {
+        if self.is_declaring() || y.is_poison() {
+            return;
+        }
+        if let Some(seen) = &self.seen {
+            seen.borrow_mut().push((path.to_owned(), y.ty()));
+        }
+        let fits = |pattern: &String| matches_name(pattern, path);
+        if self.watched.as_ref().is_some_and(|watched| watched.iter().any(fits)) {
+            self.trace.output_again(path, y);
+        }
+    }
+
     /// Records a part of the module that is called `name`; its ops are recorded at the line of this call.
     #[track_caller]
     pub fn call(&self, name: &str, module: &(impl Module + ?Sized), x: Var<'t>) -> Var<'t> {
@@ -110,7 +164,9 @@ impl<'t> Context<'t> {
     /// and may be made for this call alone.
     pub(crate) fn part(&self, name: &str, module: &(impl Module + ?Sized), x: Var<'t>) -> Var<'t> {
         let inside = self.inside(name);
-        self.trace.tracer().scope(name, || module.forward(&inside, x))
+        let y = self.trace.tracer().scope(name, || module.forward(&inside, x));
+        self.shown(&inside.path, y);
+        y
     }
 
     /// The same for a part that takes several values or gives several.
@@ -173,19 +229,32 @@ impl<'t> Context<'t> {
 
     /// State that a run puts into the store by itself if it is not there yet.
     pub(crate) fn state_from(&self, entry: Entry) -> Var<'t> {
-        match self.declared {
+        match &self.declared {
             None => self.trace.state_from(entry),
-            Some(_) => self.noted(entry),
+            // Without a program nothing moves it.
+            Some(declared) => {
+                declared.note(entry, self.module);
+                self.unknown()
+            }
         }
     }
 
     /// A parameter of any module, by its full name.
     pub fn tied(&self, name: &str, ty: TensorType) -> Var<'t> {
+        self.tied_to(name, ty, None)
+    }
+
+    /// A parameter of any module, by its full name, in the place of one that the module that is called would call `own`.
+    pub fn tied_as(&self, own: &str, name: &str, ty: TensorType) -> Var<'t> {
+        self.tied_to(name, ty, Some(self.full_name(own)))
+    }
+
+    fn tied_to(&self, name: &str, ty: TensorType, own: Option<String>) -> Var<'t> {
         match &self.declared {
             None => self.recorded(name, ty),
             Some(declared) => {
-                declared.note_tie(name);
-                self.unknown()
+                declared.note_tie(Tie { of: name.to_owned(), own });
+                self.trace.tracer().state(name, ty)
             }
         }
     }
@@ -206,11 +275,13 @@ impl<'t> Context<'t> {
         Context { declared: Some(declared.clone()), ..self.clone() }
     }
 
+    /// Takes note of an entry; the value has its type.
     fn noted(&self, entry: Entry) -> Var<'t> {
+        let (name, ty) = (entry.name.clone(), entry.ty.clone());
         if let Some(declared) = &self.declared {
             declared.note(entry, self.module);
         }
-        self.unknown()
+        self.trace.tracer().state(&name, ty)
     }
 
     /// The same place, where parameters of some types start otherwise.
@@ -220,7 +291,22 @@ impl<'t> Context<'t> {
 
     /// A value of no type: all that is made of it is one, too.
     pub(super) fn unknown(&self) -> Var<'t> {
-        self.trace.tracer().fail("module", "it is only asked for its parameters")
+        self.trace.tracer().unknown()
+    }
+
+    /// Whether parameters are noted instead of recorded.
+    pub(super) fn is_declaring(&self) -> bool {
+        self.declared.is_some()
+    }
+
+    /// The value, or one of this type where it has none and parameters are noted.
+    pub(super) fn typed(&self, x: Var<'t>, ty: &TensorType) -> Var<'t> {
+        if !self.is_declaring() || !x.is_poison() {
+            return x;
+        }
+        let t = self.trace.tracer();
+        let number = t.with_graph(|graph| graph.ports().len());
+        t.input(&format!("input {number}"), ty.clone())
     }
 
     fn full_name(&self, name: &str) -> String {
@@ -237,8 +323,14 @@ pub struct Model<'m, 't> {
 impl<'m, 't> Model<'m, 't> {
     /// A module at a place.
     pub fn new(module: &'m dyn Module, context: Context<'t>) -> Self {
-        let states = module.entries().into_iter().filter(|entry| entry.role == Role::State);
-        let states = Arc::new(states.map(|entry| entry.name).collect());
+        // One whose parameters are not known before it is called has no frozen ones that another is tied to.
+        Model::of(module, context, &module.entries().unwrap_or_default())
+    }
+
+    /// A module of these entries at a place.
+    pub(crate) fn of(module: &'m dyn Module, context: Context<'t>, entries: &[Entry]) -> Self {
+        let states = entries.iter().filter(|entry| entry.role == Role::State);
+        let states = Arc::new(states.map(|entry| entry.name.clone()).collect());
         Model { module, context: Context { states, ..context } }
     }
 

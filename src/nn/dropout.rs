@@ -79,9 +79,8 @@ macro_rules! dropouts_of_channels {
 
         impl Module for $name {
             fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-                let front = match x.rank() {
+                let front = match if x.is_poison() { [$($rank),+][0] } else { x.rank() } {
                     $($rank => $front,)+
-                    _ if x.is_poison() => 1,
                     _ => {
                         let expected = [$(stringify!($rank)),+].join(" or ");
                         let why = format!("takes {expected} axes, found {}", x.ty());

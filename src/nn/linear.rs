@@ -58,7 +58,7 @@ impl Module for Linear {
         let (ty, start) =
             (TensorType::new(self.dtype, [self.outputs, self.inputs]), within(self.inputs));
         let weight = match &self.tied {
-            Some(name) => cx.tied(name, ty),
+            Some(name) => cx.tied_as("weight", name, ty),
             None => cx.parameter("weight", ty, start.clone()),
         };
         let ty = TensorType::new(self.dtype, [self.outputs]);
@@ -81,8 +81,9 @@ pub(super) fn within(inputs: usize) -> Start {
 ///
 /// ```
 /// use tracecast::nn::{Bilinear, Layer};
-/// let names: Vec<String> = Bilinear::new(2, 3, 4).entries().into_iter().map(|entry| entry.name).collect();
+/// let names: Vec<String> = Bilinear::new(2, 3, 4).entries()?.into_iter().map(|entry| entry.name).collect();
 /// assert_eq!(names, ["weight", "bias"]);
+/// # Ok::<(), tracecast::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bilinear {

@@ -16,6 +16,7 @@ mod declared;
 mod distance;
 mod dropout;
 mod embedding;
+mod for_input;
 pub mod init;
 mod layer;
 mod linear;
@@ -26,6 +27,7 @@ mod pool;
 mod recurrent;
 mod sequential;
 mod shape;
+mod summary;
 mod transformer;
 mod upsample;
 
@@ -43,9 +45,11 @@ pub use context::{Context, Model};
 pub use conv::{
     Conv, Conv1d, Conv2d, Conv3d, ConvTranspose, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
 };
+pub use declared::Tie;
 pub use distance::{CosineSimilarity, PairwiseDistance};
 pub use dropout::{AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout};
 pub use embedding::Embedding;
+pub use for_input::{ForInput, ForInputs};
 pub use layer::{Layer, Values};
 pub use linear::{Bilinear, Linear};
 pub use loss::{
@@ -77,11 +81,14 @@ pub use transformer::{
 };
 pub use upsample::{Upsample, UpsamplingBilinear2d, UpsamplingNearest2d};
 
+pub use summary::{EntryNote, ModuleNote, Summary};
+
 pub use crate::entry::{Entry, Start};
 
+use crate::amp::Autocast;
 use crate::error::Result;
 use declared::Declared;
-use tracecast_ir::Var;
+use tracecast_ir::{TensorType, Var};
 use tracecast_runtime::Store;
 
 /// A part of a model.
@@ -115,34 +122,103 @@ pub trait Module: Send + Sync {
 
     /// What it keeps in the store, with names as seen from inside.
     ///
-    /// It is what `forward` asks the [`Context`] for, which is called with a value of no type to find out: its sizes are
-    /// [unknown](tracecast_ir::Size::UNKNOWN), and whatever is computed from it has no type either. So `forward` asks for the same
-    /// parameters whatever `x` is, before a size of `x` decides anything. No module writes this method.
-    fn entries(&self) -> Vec<Entry> {
-        Declared::of(|cx| {
-            self.forward(cx, cx.unknown());
-        })
-        .entries()
+    /// It is what `forward` asks the [`Context`] for, which is called without a run to find out: `x` has no type then, and neither has
+    /// what is computed from it. A size of it may be computed with and given to ops. A list of parts has as many as were asked for.
+    /// No module writes this method.
+    ///
+    /// # Errors
+    /// If `forward` decides by a type, by a size, or by a number of parts that follows from one, or panics:
+    /// [`for_input`](Module::for_input) is the way then.
+    fn entries(&self) -> Result<Vec<Entry>> {
+        Ok(Declared::of(|cx| _ = self.forward(cx, cx.unknown()))?.entries())
     }
 
-    /// The full names of parameters of other modules that it uses in the place of its own: see [`Linear::tied_to`].
-    fn ties(&self) -> Vec<String> {
-        Declared::of(|cx| {
-            self.forward(cx, cx.unknown());
-        })
-        .ties()
+    /// The parameters of other modules that it uses in the place of its own: see [`Linear::tied_to`].
+    ///
+    /// # Errors
+    /// As [`entries`](Module::entries).
+    fn ties(&self) -> Result<Vec<Tie>> {
+        Ok(Declared::of(|cx| _ = self.forward(cx, cx.unknown()))?.ties())
     }
 
     /// What it keeps in the store if it is called `path` in another module.
-    fn under(&self, path: &str) -> Vec<Entry> {
-        self.entries().into_iter().map(|entry| entry.under(path)).collect()
+    ///
+    /// # Errors
+    /// As [`entries`](Module::entries).
+    fn under(&self, path: &str) -> Result<Vec<Entry>> {
+        Ok(self.entries()?.into_iter().map(|entry| entry.under(path)).collect())
+    }
+
+    /// The same module, whose parameters are found with an input of this type: for one whose `forward` decides by the sizes of what it is given.
+    /// A run may give it any other type.
+    ///
+    /// ```
+    /// use tracecast::nn::{Context, Linear, Module};
+    /// use tracecast::prelude::*;
+    ///
+    /// /// A layer for each position.
+    /// struct Each;
+    ///
+    /// impl Module for Each {
+    ///     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+    ///         let parts = x.unbind(1).into_iter().enumerate();
+    ///         let parts = parts.map(|(i, part)| cx.call(&i.to_string(), &Linear::new(4, 2), part));
+    ///         stack(&parts.collect::<Vec<_>>(), 1)
+    ///     }
+    /// }
+    ///
+    /// let mut store = Store::new();
+    /// let error = Each.init(&mut store, 0).unwrap_err().to_string();
+    /// assert!(error.contains("for_input"));
+    /// // [examples, positions, numbers]
+    /// Each.for_input(TensorType::new(DType::F32, [1, 3, 4])).init(&mut store, 0)?;
+    /// assert!(store.contains("2.weight") && !store.contains("3.weight"));
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    fn for_input(self, x: TensorType) -> ForInput<Self>
+    where
+        Self: Sized,
+    {
+        ForInput::new(self, x)
+    }
+
+    /// What it is made of, module by module: parameters, their shapes and bytes.
+    ///
+    /// ```
+    /// use tracecast::nn::{Linear, Module, Relu, Sequential};
+    /// use tracecast::prelude::*;
+    ///
+    /// let model = Sequential::new().then(Linear::new(4, 8)).then(Relu).then(Linear::new(8, 2));
+    /// let summary = model.summary()?;
+    /// assert_eq!((summary.trained(), summary.bytes()), (58, 232));
+    ///
+    /// // With the type of an input: what each module gives, and in which dtype it computes.
+    /// let x = TensorType::new(DType::F32, [1, 4]);
+    /// let low = model.summary_of(x, Some(&Autocast::new("cpu").dtype(DType::BF16)))?;
+    /// assert_eq!(low.modules[0].result.as_ref().unwrap().to_string(), "bf16[1, 8]");
+    /// println!("{low}");
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`entries`](Module::entries).
+    fn summary(&self) -> Result<Summary> {
+        Summary::of(self)
+    }
+
+    /// The same with the type of what each module gives, for an input of this type, in an autocast region if one is given.
+    ///
+    /// # Errors
+    /// An op that does not take what it is given; as [`entries`](Module::entries).
+    fn summary_of(&self, x: TensorType, region: Option<&Autocast>) -> Result<Summary> {
+        Summary::of_run(self, x, region)
     }
 
     /// Puts first values into a store, in the place of what is there. Equal seeds give equal values.
     ///
     /// # Errors
-    /// If no tensor has the type of a parameter.
+    /// If no tensor has the type of a parameter; as [`entries`](Module::entries).
     fn init(&self, store: &mut Store, seed: u64) -> Result<()> {
-        self.entries().iter().try_for_each(|entry| entry.put(store, seed))
+        self.entries()?.iter().try_for_each(|entry| entry.put(store, seed))
     }
 }

@@ -73,7 +73,8 @@ impl Module for LayerNorm {
 /// ```
 /// use tracecast::nn::{Linear, Module, RmsNorm, Sequential};
 /// let model = Sequential::new().then(RmsNorm::new(64)).then(Linear::new(64, 10));
-/// assert_eq!(model.entries()[0].name, "0.weight");
+/// assert_eq!(model.entries()?[0].name, "0.weight");
+/// # Ok::<(), tracecast::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct RmsNorm {

@@ -73,9 +73,9 @@ paddings! {
 /// What is no number takes channels in front of the axes, with or without a batch, as in PyTorch.
 fn padded<'t>(cx: &Context<'t>, name: &str, x: Var<'t>, sizes: &[i64], mode: PadMode) -> Var<'t> {
     let axes = sizes.len() / 2;
-    let fits = matches!(mode, PadMode::Constant(_)) || (axes + 1..=axes + 2).contains(&x.rank());
+    let fits = || (axes + 1..=axes + 2).contains(&x.rank());
     cx.here(|| {
-        if !fits && !x.is_poison() {
+        if !matches!(mode, PadMode::Constant(_)) && !x.is_poison() && !fits() {
             let why = format!("takes {} or {} axes, found {}", axes + 1, axes + 2, x.ty());
             return cx.trace().tracer().fail(name, why);
         }

@@ -11,8 +11,9 @@ use tracecast_ir::Var;
 /// use tracecast::nn::{Linear, Module, Relu, Sequential};
 ///
 /// let model = Sequential::new().then(Linear::new(64, 128)).then(Relu).then(Linear::new(128, 10));
-/// let names: Vec<_> = model.entries().into_iter().map(|entry| entry.name).collect();
+/// let names: Vec<_> = model.entries()?.into_iter().map(|entry| entry.name).collect();
 /// assert_eq!(names, ["0.weight", "0.bias", "2.weight", "2.bias"]);
+/// # Ok::<(), tracecast::Error>(())
 /// ```
 #[derive(Default)]
 pub struct Sequential {

@@ -47,8 +47,10 @@ impl Default for Flatten {
 
 impl Module for Flatten {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        if x.is_poison() {
+            return x;
+        }
         cx.here(|| match (self.start, self.end, x.rank()) {
-            _ if x.is_poison() => x,
             (1, -1, 0) => {
                 cx.trace().tracer().fail("Flatten", "takes a row for each example, found no axis")
             }

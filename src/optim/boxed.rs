@@ -45,6 +45,10 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
         (**self).rule_for(param)
     }
 
+    fn idle_patterns(&self, params: &[&str]) -> Vec<String> {
+        (**self).idle_patterns(params)
+    }
+
     fn prepare<'t>(&self, t: &'t Trace, clock: Clock<'t>) -> Shared<'t> {
         (**self).prepare(t, clock)
     }

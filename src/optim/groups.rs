@@ -33,7 +33,7 @@ impl Groups {
     }
 
     /// Another rule for the parameters that one of the patterns fits and no group before took. In a pattern `*` stands for any run of
-    /// characters without a dot, `**` for any run at all; a name fits itself.
+    /// characters without a dot, `**` for any run at all; a name fits itself. A pattern that fits no parameter is a warning of the compilation.
     #[must_use]
     pub fn of(mut self, names: &[&str], rule: impl Optimizer + 'static) -> Self {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
@@ -68,6 +68,13 @@ impl Optimizer for Groups {
         let fits = |group: &&Group| group.names.iter().any(|name| matches_name(name, param));
         let rule = self.groups.iter().find(fits).map_or(&self.rest, |group| &group.rule);
         Some(rule.rule_for(param).unwrap_or(rule.as_ref()))
+    }
+
+    fn idle_patterns(&self, params: &[&str]) -> Vec<String> {
+        let own = self.groups.iter().flat_map(|group| &group.names);
+        let idle = own.filter(|name| !params.iter().any(|param| matches_name(name, param)));
+        let inside = [&self.rest].into_iter().chain(self.groups.iter().map(|group| &group.rule));
+        idle.cloned().chain(inside.flat_map(|rule| rule.idle_patterns(params))).collect()
     }
 
     fn prepare<'t>(&self, t: &'t Trace, clock: Clock<'t>) -> Shared<'t> {

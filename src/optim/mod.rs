@@ -78,6 +78,12 @@ pub trait Optimizer: Send + Sync {
         None
     }
 
+    /// Patterns of names that fit none of these parameters: a mistake that is told as a warning.
+    fn idle_patterns(&self, params: &[&str]) -> Vec<String> {
+        let _ = params;
+        Vec::new()
+    }
+
     /// Records the scalars that all parameters share.
     fn prepare<'t>(&self, t: &'t Trace, clock: Clock<'t>) -> Shared<'t>;
 

@@ -9,6 +9,7 @@ use crate::trace::Trace;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::ops::random::Random;
+use tracecast_ir::text::did_you_mean;
 use tracecast_ir::{DType, Var};
 
 /// An optimizer, the parameters it updates, and their gradients in this step.
@@ -62,6 +63,13 @@ impl<'t, 'o> Recorded<'t, 'o> {
         if let Some(problem) = rule.problem() {
             trace.fail("optimizer", format!("`{name}`: {problem}"));
         }
+        let names: Vec<String> =
+            distinct.iter().filter_map(|param| trace.name_of(*param)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        for pattern in rule.idle_patterns(&names) {
+            let near = did_you_mean(&pattern, names.iter().copied());
+            trace.warn(format!("`{name}`: the group `{pattern}` has no parameter{near}"));
+        }
         Recorded {
             trace,
             rule,
@@ -88,6 +96,18 @@ impl<'t, 'o> Recorded<'t, 'o> {
     #[track_caller]
     pub fn backward(&mut self, loss: Var<'t>) {
         let fresh = self.trace.grad(loss, &self.params);
+        self.accumulate(fresh);
+    }
+
+    /// The same times `weight`, which multiplies the gradients and not the loss: what is between them keeps its range.
+    #[track_caller]
+    pub(crate) fn backward_times(&mut self, loss: Var<'t>, weight: Var<'t>) {
+        let fresh = self.trace.grad(loss, &self.params);
+        self.accumulate(fresh.into_iter().map(|grad| grad * weight.to(grad.dtype())).collect());
+    }
+
+    #[track_caller]
+    fn accumulate(&mut self, fresh: Vec<Var<'t>>) {
         self.grads = match self.grads.is_empty() {
             true => fresh,
             false => self.grads.iter().zip(fresh).map(|(sum, grad)| *sum + grad).collect(),

@@ -9,12 +9,13 @@ use crate::names::AxisNames;
 use crate::options::Options;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use tracecast_ir::ops::view::Views;
 use tracecast_ir::policy::parity::RegionObject;
 use tracecast_ir::policy::{DeviceType, Region};
+use tracecast_ir::unknown::{Ended, guarded};
 use tracecast_ir::{Graph, Role, Size, TensorType, Tracer, ValueId, Var};
 
 /// Records what `body` computes, under the standard policies.
@@ -207,14 +208,13 @@ impl Trace {
         }
     }
 
-    /// Runs the closure of a user. What it panics over after an op has failed, an index of a shape that is not known, say, follows from that:
-    /// the error of the op is what is told.
+    /// Runs the closure of a user, to where it asks for the type of what an op that has failed would have made. What it panics over after that
+    /// follows from it: the error of the op is what is told.
     pub(crate) fn run(&self, body: impl FnOnce(&Trace)) -> Result<()> {
-        let ended = catch_unwind(AssertUnwindSafe(|| body(self)));
-        match (ended, self.tracer.error()) {
+        match (guarded(|| body(self)), self.tracer.error()) {
             (Err(_), Some(error)) => Err(error.into()),
-            (Err(panic), None) => resume_unwind(panic),
-            (Ok(()), _) => Ok(()),
+            (Err(Ended::Panicked(panic)), None) => resume_unwind(panic),
+            _ => Ok(()),
         }
     }
 
@@ -267,6 +267,20 @@ impl Trace {
             Some(part) => self.tracer.output(&format!("{name}.{}", part.number), value),
             None => self.tracer.output(name, value),
         }
+    }
+
+    /// Names a result that may be recorded several times: those after the first are `NAME#1`, `NAME#2`, …
+    pub(crate) fn output_again(&self, name: &str, value: Var<'_>) {
+        let known = |name: &str| {
+            let name = match self.part.borrow().as_ref() {
+                Some(part) => format!("{name}.{}", part.number),
+                None => name.to_owned(),
+            };
+            self.tracer.with_graph(|graph| graph.outputs().iter().any(|(known, _)| *known == name))
+        };
+        let again = (1..).map(|count| format!("{name}#{count}"));
+        let free = std::iter::once(name.to_owned()).chain(again).find(|name| !known(name));
+        free.iter().for_each(|name| self.output(name, value));
     }
 
     /// Runs `body` on one part of the batch.

@@ -3,12 +3,12 @@
 use crate::amp::{Autocast, ScalerSettings};
 use crate::entry::Entry;
 use crate::error::{Error, Result};
-use crate::nn::Module;
+use crate::nn::{Module, Tie};
 use crate::optim::{Clip, Optimizer};
 use crate::options::Options;
 use crate::trace::Trace;
 use crate::train::recipe::{Placed, Recipe};
-use crate::train::{Loss, TrainStep};
+use crate::train::{Objective, TrainStep};
 use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::Arc;
@@ -54,9 +54,10 @@ pub struct TrainStepBuilder {
 
 impl TrainStepBuilder {
     #[track_caller]
-    pub(crate) fn new(module: Box<dyn Module>, loss: Box<Loss>) -> Self {
+    pub(crate) fn new(module: Box<dyn Module>, loss: Objective) -> Self {
         let recipe = Recipe {
             module,
+            entries: Vec::new(),
             loss: Placed::here(loss),
             optimizer: None,
             autocast: None,
@@ -69,6 +70,7 @@ impl TrainStepBuilder {
             ema: None,
             report_gradients: false,
             hold_statistics: false,
+            watched: Vec::new(),
         };
         TrainStepBuilder { recipe, options: Options::new(), problem: None }
     }
@@ -107,7 +109,8 @@ impl TrainStepBuilder {
 
     /// With the batch divided into `count` equal parts along the first axis of each input in `inputs`; other inputs are the same
     /// for all parts. The loss closure is recorded once per part, and the step follows the mean of their losses: only activations
-    /// of the model are smaller, and all parts are checked, unscaled and clipped as one gradient.
+    /// of the model are smaller, and all parts are checked, unscaled and clipped as one gradient. Where parts have different numbers of targets, as with
+    /// `ignore_index`, a mean of means is not that of the batch: [`TrainStep::of_sums`] weighs every target alike.
     ///
     /// What the closure names with `t.output` is named `NAME.0`, `NAME.1`, …
     #[must_use]
@@ -189,6 +192,14 @@ impl TrainStepBuilder {
         self
     }
 
+    /// With the results of some modules in [`StepResult::outputs`](crate::StepResult::outputs), each under the path of its module: see
+    /// [`Context::watching`](crate::nn::Context::watching). A pattern that fits no module is a warning of the compilation.
+    #[must_use]
+    pub fn watch(mut self, modules: &[&str]) -> Self {
+        self.recipe.watched = modules.iter().map(|name| (*name).to_owned()).collect();
+        self
+    }
+
     /// With these options of tracing and compiling.
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
@@ -199,8 +210,8 @@ impl TrainStepBuilder {
     /// The step.
     ///
     /// # Errors
-    /// If there is no optimizer, a setting has no meaning, two parameters of the model have one name, or a layer is tied to a parameter
-    /// that no module has. What is wrong with the model, the loss or the optimizer is told by the
+    /// If there is no optimizer, a setting has no meaning, two parameters of the model have one name, a layer is tied to a parameter
+    /// that no module has, or the parameters are not known without a run ([`Module::entries`]). What is wrong with the model, the loss or the optimizer is told by the
     /// first run, which records them.
     pub fn build(self) -> Result<TrainStep> {
         if let Some((option, message)) = self.problem {
@@ -212,7 +223,7 @@ impl TrainStepBuilder {
                 message: "a training step needs one".to_owned(),
             });
         }
-        let entries = self.recipe.module.entries();
+        let entries = self.recipe.module.entries()?;
         let mut names: HashMap<&str, &Entry> = HashMap::new();
         let twice = entries.iter().find(|&entry| {
             // Several dropouts have one generator.
@@ -225,13 +236,14 @@ impl TrainStepBuilder {
             );
             return Err(Error::Option { option: "module", message });
         }
-        let known = |tie: &String| entries.iter().any(|entry| entry.name == *tie);
-        if let Some(tie) = self.recipe.module.ties().into_iter().find(|tie| !known(tie)) {
+        let known = |tie: &Tie| entries.iter().any(|entry| entry.name == tie.of);
+        if let Some(tie) = self.recipe.module.ties()?.into_iter().find(|tie| !known(tie)) {
             let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
-            let message = format!("a layer is tied to `{tie}`, found only {}", names.join(", "));
+            let message =
+                format!("a layer is tied to `{}`, found only {}", tie.of, names.join(", "));
             return Err(Error::Option { option: "module", message });
         }
-        let recipe = Arc::new(self.recipe);
+        let recipe = Arc::new(Recipe { entries, ..self.recipe });
         let jit = recipe.jit(&self.options);
         Ok(TrainStep { jit, recipe })
     }

@@ -24,7 +24,17 @@ use tracecast_ir::{Role, Var};
 use tracecast_runtime::{Error, Limits, Store, Tensor};
 
 /// Computes the loss of a batch: one number.
-type Loss = dyn for<'t> Fn(&'t Trace, &Model<'_, 't>) -> Var<'t> + Send + Sync;
+pub(crate) type Loss = dyn for<'t> Fn(&'t Trace, &Model<'_, 't>) -> Var<'t> + Send + Sync;
+
+/// Computes the sum of the losses of a batch, and how many they are.
+pub(crate) type Summed =
+    dyn for<'t> Fn(&'t Trace, &Model<'_, 't>) -> (Var<'t>, Var<'t>) + Send + Sync;
+
+/// How the loss of a batch is told.
+pub(crate) enum Objective {
+    Mean(Box<Loss>),
+    Summed(Box<Summed>),
+}
 
 /// Computes a learning rate, f32 or f64 without axes, from the number of steps taken before, f64 without axes.
 type Schedule = dyn for<'t> Fn(&'t Trace, Var<'t>) -> Var<'t> + Send + Sync;
@@ -74,7 +84,38 @@ impl TrainStep {
         module: impl Module + 'static,
         loss: impl for<'t> Fn(&'t Trace, &Model<'_, 't>) -> Var<'t> + Send + Sync + 'static,
     ) -> TrainStepBuilder {
-        TrainStepBuilder::new(Box::new(module), Box::new(loss))
+        TrainStepBuilder::new(Box::new(module), Objective::Mean(Box::new(loss)))
+    }
+
+    /// A step that trains `module` by the mean of losses that are told as their sum and their count, both numbers without axes. The step divides once, by the count of the whole
+    /// batch: with [micro-batches](TrainStepBuilder::micro_batches) and on [many ranks](DataParallel) every loss counts the same, however many of them a part has.
+    ///
+    /// ```
+    /// use tracecast::nn::{Linear, Module};
+    /// use tracecast::prelude::*;
+    ///
+    /// // Targets of -100 are ignored; the second half of the batch has one that counts, the first half has two.
+    /// let step = TrainStep::of_sums(Linear::new(2, 3), |t, model| {
+    ///     let (y, targets) = (model.forward(t.input("x")), t.input("y"));
+    ///     let loss = nn::CrossEntropyLoss::new().reduction(nn::Reduction::Sum);
+    ///     let count = targets.ne(-100.0).cast(DType::F32).sum(());
+    ///     (model.context().apply("loss", &loss, (y, targets)), count)
+    /// })
+    /// .optimizer(Sgd::new(0.1))
+    /// .micro_batches(2, &["x", "y"])
+    /// .build()?;
+    /// let mut store = Store::new();
+    /// step.init(&mut store, 0)?;
+    /// let (x, y) = (Tensor::rand([4, 2], 0)?, Tensor::new([4], &[0i64, 2, -100, 1])?);
+    /// assert!(step.run(&mut store, &[("x", &x), ("y", &y)])?.loss.is_finite());
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn of_sums(
+        module: impl Module + 'static,
+        loss: impl for<'t> Fn(&'t Trace, &Model<'_, 't>) -> (Var<'t>, Var<'t>) + Send + Sync + 'static,
+    ) -> TrainStepBuilder {
+        TrainStepBuilder::new(Box::new(module), Objective::Summed(Box::new(loss)))
     }
 
     /// Puts first values of everything the step keeps into a store: parameters, moments, counts, the loss scale, the seed. An average
@@ -83,10 +124,10 @@ impl TrainStep {
     /// # Errors
     /// If no tensor has the type of a parameter.
     pub fn init(&self, store: &mut Store, seed: u64) -> Result<()> {
-        let entries = [self.recipe.module.entries(), self.own_entries()].concat();
+        let entries = [self.recipe.entries.clone(), self.own_entries()].concat();
         entries.iter().try_for_each(|entry| entry.put(store, seed))?;
         if self.recipe.ema.is_some() {
-            average::start(store, &self.recipe.module.entries())?;
+            average::start(store, &self.recipe.entries)?;
         }
         Ok(())
     }
@@ -143,8 +184,7 @@ impl TrainStep {
         body: impl for<'t> Fn(&'t Trace, &Model<'_, 't>) + Send + Sync + 'static,
     ) -> Jit {
         let recipe = self.recipe.clone();
-        let record =
-            move |t: &Trace| body(t, &Model::new(recipe.module.as_ref(), Context::evaluation(t)));
+        let record = move |t: &Trace| body(t, &recipe.model(Context::evaluation(t)));
         jit(self.jit.options().clone(), record).named("evaluation")
     }
 
@@ -156,15 +196,15 @@ impl TrainStep {
         let recipe = self.recipe.clone();
         let record = move |t: &Trace| {
             let averaged = Context::evaluation(t).with_prefix(average::PREFIX);
-            body(t, &Model::new(recipe.module.as_ref(), averaged));
+            body(t, &recipe.model(averaged));
         };
         jit(self.jit.options().clone(), record).named("averaged_evaluation")
     }
 
     /// The names of the trained parameters.
     pub fn parameters(&self) -> Vec<String> {
-        let entries = self.recipe.module.entries().into_iter();
-        entries.filter(|entry| entry.role == Role::Param).map(|entry| entry.name).collect()
+        let trained = self.recipe.entries.iter().filter(|entry| entry.role == Role::Param);
+        trained.map(|entry| entry.name.clone()).collect()
     }
 
     /// The compiled programs, their reports and their graphs.

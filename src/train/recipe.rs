@@ -8,7 +8,7 @@ use crate::nn::{Context, Model, Module};
 use crate::optim::{Clip, Optimizer, Recorded};
 use crate::options::Options;
 use crate::trace::{Part, Trace};
-use crate::train::{Change, Loss, Schedule, average};
+use crate::train::{Change, Objective, Schedule, average};
 use std::panic::Location;
 use std::sync::Arc;
 use tracecast_ir::op::Across;
@@ -16,12 +16,15 @@ use tracecast_ir::ops::amp::LossScaling;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::collective::Collectives;
 use tracecast_ir::ops::elementwise::Elementwise;
-use tracecast_ir::{DType, Role, Source, TensorType, Var};
+use tracecast_ir::policy::matches_name;
+use tracecast_ir::{DType, Graph, Role, Source, TensorType, Var};
 
 /// Everything that a step is made of.
 pub(crate) struct Recipe {
     pub(crate) module: Box<dyn Module>,
-    pub(crate) loss: Placed<Box<Loss>>,
+    /// What the module keeps in the store; the builder finds out.
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) loss: Placed<Objective>,
     pub(crate) optimizer: Option<Placed<Box<dyn Optimizer>>>,
     pub(crate) autocast: Option<(Autocast, &'static Location<'static>)>,
     pub(crate) scaler: Option<Placed<ScalerSettings>>,
@@ -35,6 +38,8 @@ pub(crate) struct Recipe {
     pub(crate) ema: Option<Placed<f64>>,
     pub(crate) report_gradients: bool,
     pub(crate) hold_statistics: bool,
+    /// Patterns of modules whose results are outputs.
+    pub(crate) watched: Vec<String>,
 }
 
 /// Which part of a step a rank records.
@@ -143,20 +148,35 @@ impl Recipe {
         scaler_line: &'static Location<'static>,
         share: &Share,
     ) -> (Var<'t>, Recorded<'t, 'o>, GradScaler<'t>) {
-        let mut total = self.loss_of(t, 0, share);
+        let first = self.loss_of(t, 0, share);
+        self.warn_of_idle_watches(t);
         // The parameters are known now that the model was called.
         let new = || Recorded::named(t, OPTIMIZER, rule.what.as_ref(), &t.params());
         let mut optimizer = at(t, rule.line, new);
         let scaler = at(t, scaler_line, || GradScaler::recorded(t, SCALER, self.scaler_settings()));
-        let scaler = scaler.over_ranks(share.ranks);
-        at(t, self.loss.line, || optimizer.backward(scaler.scale(total)));
+        // Sums over ranks are divided by the count of all, and by nothing else.
+        let scaler = scaler.over_ranks(share.ranks.filter(|_| first.summed.is_none()));
+        let mut backward = |part: PartLoss<'t>| {
+            let scaled = scaler.scale(part.loss);
+            match part.summed {
+                Some([_, count]) => optimizer.backward_times(scaled, count),
+                None => optimizer.backward(scaled),
+            }
+        };
+        let mut all = first;
+        at(t, self.loss.line, || backward(first));
         for part in 1..self.parts {
-            let loss = self.loss_of(t, part, share);
+            let part = self.loss_of(t, part, share);
             at(t, self.loss.line, || {
-                optimizer.backward(scaler.scale(loss));
-                total = total + loss;
+                backward(part);
+                all = all.and(part);
             });
         }
+        if let Some([sum, count]) = all.summed {
+            let total = at(t, self.loss.line, || divided(&mut optimizer, sum, count, share.ranks));
+            return (total, optimizer, scaler);
+        }
+        let mut total = all.loss;
         if let Some(ranks) = share.ranks {
             let ranks = ranks as i64;
             let across = |var: Var<'t>, across: Across| var.all_reduce(Some(across.name()), ranks);
@@ -175,22 +195,76 @@ impl Recipe {
         (total, optimizer, scaler)
     }
 
-    /// The share of one part in the mean loss.
-    fn loss_of<'t>(&self, t: &'t Trace, number: usize, share: &Share) -> Var<'t> {
-        let model = Model::new(self.module.as_ref(), Context::training(t));
-        let forward = || match &self.autocast {
-            Some((region, line)) => region.run_from(t, line, || (self.loss.what)(t, &model)),
-            None => (self.loss.what)(t, &model),
+    /// The model at a place.
+    pub(crate) fn model<'t>(&self, context: Context<'t>) -> Model<'_, 't> {
+        Model::of(self.module.as_ref(), context, &self.entries)
+    }
+
+    /// The loss of one part: its share in the mean loss, or the mean of its own losses with their sum and their count.
+    fn loss_of<'t>(&self, t: &'t Trace, number: usize, share: &Share) -> PartLoss<'t> {
+        let watched: Vec<&str> = self.watched.iter().map(String::as_str).collect();
+        let context = Context::training(t);
+        let context = if watched.is_empty() { context } else { context.watching(&watched) };
+        let model = self.model(context);
+        let told = || match &self.loss.what {
+            Objective::Mean(loss) => (loss(t, &model), None),
+            Objective::Summed(loss) => {
+                let (sum, count) = loss(t, &model);
+                (sum, Some(count))
+            }
         };
-        let loss = if self.parts == 1 {
+        let forward = || match &self.autocast {
+            Some((region, line)) => region.run_from(t, line, told),
+            None => told(),
+        };
+        let (loss, count) = if self.parts == 1 {
             forward()
         } else {
             let part = Part { number, of: self.parts, inputs: self.divided.clone() };
-            let loss = t.on_part(part, forward);
-            at(t, self.loss.line, || loss / self.parts as f64)
+            t.on_part(part, forward)
         };
-        let Some(weight) = share.weight else { return loss };
-        at(t, self.loss.line, || loss * t.input_of(weight, TensorType::scalar(DType::F32)))
+        at(t, self.loss.line, || match count {
+            Some(count) => {
+                let sum = if loss.dtype().is_low() { loss.cast(DType::F32) } else { loss };
+                let count = count.to(sum.dtype());
+                if self.parts == 1 && share.ranks.is_none() {
+                    return PartLoss { loss: sum / count, summed: None };
+                }
+                // A part without losses adds nothing.
+                PartLoss { loss: sum / count.clamp_to(Some(1.0), None), summed: Some([sum, count]) }
+            }
+            None => {
+                let loss = if self.parts == 1 { loss } else { loss / self.parts as f64 };
+                let weight =
+                    share.weight.map(|name| t.input_of(name, TensorType::scalar(DType::F32)));
+                PartLoss { loss: weight.map_or(loss, |weight| loss * weight), summed: None }
+            }
+        })
+    }
+
+    /// Warns of patterns of modules that fit none.
+    fn warn_of_idle_watches(&self, t: &Trace) {
+        let outputs = |graph: &Graph| {
+            let names = graph.outputs().iter().map(|(name, _)| name.clone());
+            names.collect::<Vec<String>>()
+        };
+        let outputs = t.tracer().with_graph(outputs);
+        // Of parts, the outputs have their numbers behind a dot.
+        let name = |output: &String| match self.parts {
+            1 => output.clone(),
+            _ => output.rsplit_once('.').map_or("", |(name, _)| name).to_owned(),
+        };
+        let names: Vec<String> = outputs.iter().map(name).collect();
+        for pattern in &self.watched {
+            if !names.iter().any(|name| matches_name(pattern, name)) {
+                t.warn(format!("`watch`: no module fits `{pattern}`"));
+            }
+        }
+    }
+
+    /// Whether the loss is told as a sum and a count.
+    pub(crate) fn sums(&self) -> bool {
+        matches!(self.loss.what, Objective::Summed(_))
     }
 
     /// Counts a step that is taken, and moves the averages.
@@ -217,10 +291,9 @@ impl Recipe {
 
     /// Lets what the model writes keep its value if the flag says that the step is skipped.
     fn hold(&self, t: &Trace, found: Var<'_>) {
-        let entries = self.module.entries().into_iter();
-        for entry in entries.filter(|entry| entry.role == Role::State && entry.start != Start::Seed)
-        {
-            let state = t.state_of(&entry.name, entry.ty);
+        let is_held = |entry: &&Entry| entry.role == Role::State && entry.start != Start::Seed;
+        for entry in self.entries.iter().filter(is_held) {
+            let state = t.state_of(&entry.name, entry.ty.clone());
             let t = t.tracer();
             if t.last(state).id() != state.id() {
                 let skip = found.ne(0.0);
@@ -240,11 +313,11 @@ impl Recipe {
 
     /// What the step keeps in the store besides the model, on a device if that is known.
     pub(crate) fn own_entries(&self, home: Option<&Home>) -> Vec<Entry> {
-        let model = self.module.entries();
-        let optimizer = self.optimizer.iter().flat_map(|rule| rule.what.entries(OPTIMIZER, &model));
+        let model = &self.entries;
+        let optimizer = self.optimizer.iter().flat_map(|rule| rule.what.entries(OPTIMIZER, model));
         let optimizer = optimizer.collect::<Vec<_>>();
         let steps = self.counts_steps().then(steps_entry).into_iter().collect();
-        let averages = if self.ema.is_some() { average::entries(&model) } else { Vec::new() };
+        let averages = if self.ema.is_some() { average::entries(model) } else { Vec::new() };
         let mut scaler = self.scaler_settings().entries(SCALER);
         // Good steps are counted as the device does.
         if let ([_, count, ..], Some(dtype)) = (&mut scaler[..], home.and_then(Home::tracker)) {
@@ -264,6 +337,43 @@ impl Recipe {
              look at StepResult::gradients with report_gradients(true) for the parameters, and at the inputs and the loss"
         ))
     }
+}
+
+/// What is known of the loss of a part of the batch.
+#[derive(Clone, Copy)]
+struct PartLoss<'t> {
+    /// What gradients are taken of.
+    loss: Var<'t>,
+    /// The sum of losses and their count, if gradients are still to be divided.
+    summed: Option<[Var<'t>; 2]>,
+}
+
+impl<'t> PartLoss<'t> {
+    /// This part and another one together.
+    fn and(self, other: PartLoss<'t>) -> PartLoss<'t> {
+        let both = self.summed.zip(other.summed);
+        let summed = both.map(|([sum, count], [s, c])| [sum + s, count + c]);
+        PartLoss { loss: self.loss + other.loss, summed }
+    }
+}
+
+/// Divides gradients, which are sums of those of each loss, by the count of losses, once for all parts and ranks; gives the mean loss.
+fn divided<'t>(
+    optimizer: &mut Recorded<'t, '_>,
+    sum: Var<'t>,
+    count: Var<'t>,
+    ranks: Option<usize>,
+) -> Var<'t> {
+    let across = |x: Var<'t>| match ranks {
+        Some(ranks) => x.all_reduce(Some(Across::Sum.name()), ranks as i64),
+        None => x,
+    };
+    let (sum, count) = (across(sum), across(count));
+    // What the program exchanges keeps its order, and the last layers have their gradients first.
+    for grad in optimizer.grads_mut().iter_mut().rev() {
+        *grad = across(*grad) / count.to(grad.dtype());
+    }
+    sum / count
 }
 
 /// Records `body` as coming from a line of the user.

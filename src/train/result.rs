@@ -19,7 +19,7 @@ pub struct StepResult {
     /// How many steps in a row were skipped, this one included; 0 without a scaler.
     pub backoffs: u32,
     /// What to do about it, every time that many steps in a row were skipped that a report was asked for: see
-    /// [`ScalerSettings::report_after`](crate::amp::ScalerSettings::report_after).
+    /// [`ScalerSettings::report_after`](crate::amp::ScalerSettings::report_after); and in each step that was taken with a loss that is NaN.
     pub warning: Option<String>,
     /// The norm of all gradients together before they were clipped, if they were clipped by norm.
     pub grad_norm: Option<f32>,
@@ -52,23 +52,33 @@ impl StepResult {
         let (backoffs, scale) = (backoffs.unwrap_or(0) as u32, number("scale")?.unwrap_or(1.0));
         let mut gradients = Vec::new();
         if recipe.report_gradients {
-            for entry in recipe.module.entries() {
+            for entry in &recipe.entries {
                 let (Some(found), Some(amax)) = (
                     number(&format!("found_inf.{}", entry.name))?,
                     number(&format!("amax.{}", entry.name))?,
                 ) else {
                     continue;
                 };
-                gradients.push(GradientReport { name: entry.name, found_inf: found != 0.0, amax });
+                gradients.push(GradientReport {
+                    name: entry.name.clone(),
+                    found_inf: found != 0.0,
+                    amax,
+                });
             }
         }
-        let warning = recipe.warning(backoffs, scale);
+        let loss = number("loss")?.unwrap_or(f32::NAN);
+        let skipped = number("skipped")?.is_some_and(|found| found != 0.0);
+        let spoilt = || {
+            let spoilt = loss.is_nan() && !skipped;
+            spoilt.then(|| "the loss is NaN, and the step was taken: parameters may be NaN now; look at the targets that count (TrainStep::of_sums), and at the inputs by numerics::check_finite".to_owned())
+        };
+        let warning = recipe.warning(backoffs, scale).or_else(spoilt);
         if let Some(warning) = &warning {
             log::warn!(target: "tracecast", "{warning}");
         }
         Ok(StepResult {
-            loss: number("loss")?.unwrap_or(f32::NAN),
-            skipped: number("skipped")?.is_some_and(|found| found != 0.0),
+            loss,
+            skipped,
             scale,
             backoffs,
             warning,

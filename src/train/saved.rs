@@ -43,8 +43,8 @@ impl TrainStep {
     /// # Errors
     /// If an entry of the step is not in the store or of another type there, or the file cannot be written.
     pub fn save(&self, store: &Store, path: impl AsRef<Path>) -> Result<()> {
-        let (model, own) = (self.recipe.module.entries(), self.own_entries());
-        save_state(&model, &own, store, path.as_ref())
+        let own = self.own_entries();
+        save_state(&self.recipe.entries, &own, store, path.as_ref())
     }
 
     /// Reads what [`save`](TrainStep::save) has written into a store, in the place of what is there.
@@ -56,8 +56,8 @@ impl TrainStep {
     /// If the file cannot be read, is no training state, or does not have what `load` asks for:
     /// [`Error::Checkpoint`](crate::Error::Checkpoint) lists all that is wrong. The store is as it was before.
     pub fn load(&self, store: &mut Store, path: impl AsRef<Path>, load: &Load) -> Result<Loaded> {
-        let (model, own) = (self.recipe.module.entries(), self.own_entries());
-        load_state(&model, &own, store, path.as_ref(), load)
+        let own = self.own_entries();
+        load_state(&self.recipe.entries, &own, store, path.as_ref(), load)
     }
 
     /// Writes the model alone: see [`save_model`](crate::checkpoint::save_model()).

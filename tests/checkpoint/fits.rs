@@ -177,6 +177,7 @@ fn several_files_are_one_model() {
     let store = initialised(&model(), 3);
     let entries: Vec<(String, Tensor)> = model()
         .entries()
+        .unwrap()
         .into_iter()
         .filter(|entry| entry.name != "rng")
         .map(|entry| (entry.name.clone(), store.get(&entry.name).unwrap()))

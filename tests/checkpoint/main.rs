@@ -6,6 +6,7 @@
 mod disk;
 mod fits;
 mod forever;
+mod hub;
 mod killed;
 mod pytorch;
 mod resume;

@@ -59,3 +59,22 @@ fn a_training_step_takes_groups() {
     assert_ne!(before.1.bytes(), store.get("0.weight").unwrap().bytes());
     assert_eq!(store.len(), 3, "a run needs nothing else");
 }
+
+#[test]
+fn a_group_without_parameters_is_a_warning() {
+    let model = Sequential::new().named("norm", Linear::new(8, 3));
+    let rule = Groups::new(Sgd::new(0.1)).of(&["*.bias", "norms.*"], Sgd::new(0.0));
+    let rule = Groups::new(rule).of(&["norm.wieght"], Sgd::new(0.0));
+    let step =
+        TrainStep::new(model, |t, model| model.forward(t.input("x")).cross_entropy(t.input("y")));
+    let step = step.optimizer(rule).build().unwrap();
+    let mut store = Store::new();
+    step.init(&mut store, 0).unwrap();
+    let (x, y) = (Tensor::rand([4, 8], 0).unwrap(), Tensor::new([4], &[0i64; 4]).unwrap());
+    step.run(&mut store, &[("x", &x), ("y", &y)]).unwrap();
+    let warnings = step.jit().report().unwrap().warnings;
+    let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let told = told.join("\n");
+    assert!(told.contains("`norm.wieght` has no parameter: did you mean norm.weight?"), "{told}");
+    assert!(told.contains("`norms.*` has no parameter") && !told.contains("`*.bias`"), "{told}");
+}

@@ -1,6 +1,6 @@
 //! Tensors side by side, and tensors stretched to each other.
 
-use super::{Made, named, named_all};
+use super::{Made, named, named_parts};
 use crate::ops::listed::STACK;
 use crate::ops::view::{Views, cat};
 use crate::{Args, Attrs, Shape, Size, Var};
@@ -104,7 +104,7 @@ pub fn block_diag<'t>(xs: &[Var<'t>]) -> Var<'t> {
 #[track_caller]
 pub fn broadcast_tensors<'t>(xs: &[Var<'t>]) -> Vec<Var<'t>> {
     let Some(first) = xs.first() else { return Vec::new() };
-    named_all(*first, "broadcast_tensors", || {
+    named_parts(*first, "broadcast_tensors", Some(xs.len()), || {
         let shape = xs.iter().try_fold(Shape::scalar(), |shape, x| shape.broadcast(&x.shape()))?;
         Ok(xs.iter().map(|x| x.expand_to(&shape)).collect())
     })
@@ -116,7 +116,7 @@ pub fn broadcast_tensors<'t>(xs: &[Var<'t>]) -> Vec<Var<'t>> {
 pub fn meshgrid<'t>(xs: &[Var<'t>], swapped: bool) -> Vec<Var<'t>> {
     let Some(first) = xs.first() else { return Vec::new() };
     let place = |i: usize| if swapped && xs.len() > 1 && i < 2 { 1 - i } else { i };
-    named_all(*first, "meshgrid", || {
+    named_parts(*first, "meshgrid", Some(xs.len()), || {
         if let Some(x) = xs.iter().find(|x| x.rank() > 1) {
             return Err(format!("takes vectors, found {}", x.ty()));
         }

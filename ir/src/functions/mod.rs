@@ -43,7 +43,7 @@ pub use multi_head::MultiHead;
 pub use pick::Pick;
 pub use product::{diff, einsum, multi_dot};
 
-use crate::{Shape, Size, Var};
+use crate::{Shape, Size, Var, unknown};
 
 /// What a function makes, or why it cannot.
 type Made<T> = Result<T, String>;
@@ -64,6 +64,25 @@ fn named_all<'t>(
     recorded(x, name, body).unwrap_or_else(|failed| vec![failed])
 }
 
+/// As [`named_all`], of a function with `count` results, also if it cannot. Where the count is not known without sizes, user code that
+/// goes on with the list is wrong about it.
+#[track_caller]
+fn named_parts<'t>(
+    x: Var<'t>,
+    name: &'static str,
+    count: Option<usize>,
+    body: impl FnOnce() -> Made<Vec<Var<'t>>>,
+) -> Vec<Var<'t>> {
+    match (recorded(x, name, body), count) {
+        (Ok(parts), _) => parts,
+        (Err(failed), Some(count)) => vec![failed; count],
+        (Err(failed), None) => {
+            unknown::asked();
+            vec![failed]
+        }
+    }
+}
+
 /// What a function of `x` makes, or the value that stands for what failed.
 #[track_caller]
 fn recorded<'t, T>(
@@ -74,6 +93,7 @@ fn recorded<'t, T>(
     if x.is_poison() {
         return Err(x);
     }
+    let _library = unknown::exempt();
     let t = x.tracer();
     let _line = t.come_to_caller();
     let _function = t.enter_function(name, Some(x.ty()));

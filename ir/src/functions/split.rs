@@ -1,6 +1,6 @@
 //! Parts of a tensor along an axis.
 
-use super::{Made, axis, few, named, named_all, size};
+use super::{MOST_PARTS, Made, axis, few, named, named_parts, size};
 use crate::ops::view::Views;
 use crate::{Shape, Var};
 
@@ -8,7 +8,7 @@ impl<'t> Var<'t> {
     /// Parts of these sizes, which make the whole: [`torch.split`](https://docs.pytorch.org/docs/stable/generated/torch.split.html) with a list.
     #[track_caller]
     pub fn split_with_sizes(self, sizes: &[i64], dim: i64) -> Vec<Var<'t>> {
-        named_all(self, "split_with_sizes", || {
+        named_parts(self, "split_with_sizes", Some(sizes.len()), || {
             let axis = axis(self, dim)?;
             let n = size(self, axis)?;
             let whole = sizes.iter().try_fold(0i64, |sum, n| sum.checked_add(*n));
@@ -22,7 +22,7 @@ impl<'t> Var<'t> {
     /// Parts of one size, the last one what is left: [`torch.split`](https://docs.pytorch.org/docs/stable/generated/torch.split.html).
     #[track_caller]
     pub fn split(self, each: i64, dim: i64) -> Vec<Var<'t>> {
-        named_all(self, "split", || {
+        named_parts(self, "split", None, || {
             let axis = axis(self, dim)?;
             let n = size(self, axis)?;
             if each < 0 || each == 0 && n > 0 {
@@ -37,7 +37,7 @@ impl<'t> Var<'t> {
     /// At most that many parts of one size, the last one what is left: [`torch.chunk`](https://docs.pytorch.org/docs/stable/generated/torch.chunk.html).
     #[track_caller]
     pub fn chunk(self, chunks: i64, dim: i64) -> Vec<Var<'t>> {
-        named_all(self, "chunk", || {
+        named_parts(self, "chunk", count(chunks), || {
             let axis = axis(self, dim)?;
             let n = size(self, axis)?;
             if chunks < 1 {
@@ -53,7 +53,7 @@ impl<'t> Var<'t> {
     /// That many parts of nearly one size: [`torch.tensor_split`](https://docs.pytorch.org/docs/stable/generated/torch.tensor_split.html) with a number.
     #[track_caller]
     pub fn tensor_split(self, sections: i64, dim: i64) -> Vec<Var<'t>> {
-        named_all(self, "tensor_split", || {
+        named_parts(self, "tensor_split", count(sections), || {
             let axis = axis(self, dim)?;
             let n = size(self, axis)?;
             if sections < 1 {
@@ -68,7 +68,7 @@ impl<'t> Var<'t> {
     /// Parts that begin at these positions: [`torch.tensor_split`](https://docs.pytorch.org/docs/stable/generated/torch.tensor_split.html) with a list.
     #[track_caller]
     pub fn split_at(self, indices: &[i64], dim: i64) -> Vec<Var<'t>> {
-        named_all(self, "split_at", || {
+        named_parts(self, "split_at", Some(indices.len() + 1), || {
             let axis = axis(self, dim)?;
             let n = size(self, axis)?;
             let bound = |at: &i64| if *at < 0 { (at + n).max(0) } else { (*at).min(n) };
@@ -80,7 +80,7 @@ impl<'t> Var<'t> {
     /// Every position of an axis, which goes: [`torch.unbind`](https://docs.pytorch.org/docs/stable/generated/torch.unbind.html).
     #[track_caller]
     pub fn unbind(self, dim: i64) -> Vec<Var<'t>> {
-        named_all(self, "unbind", || {
+        named_parts(self, "unbind", None, || {
             let axis = axis(self, dim)?;
             let count = few(size(self, axis)?, "parts")?;
             Ok((0..count).map(|i| self.select(axis as i64, i)).collect())
@@ -117,7 +117,7 @@ impl<'t> Var<'t> {
 
     #[track_caller]
     fn equal_parts(self, name: &'static str, sections: i64) -> Vec<Var<'t>> {
-        named_all(self, name, || {
+        named_parts(self, name, count(sections), || {
             let dim = self.stacked_axis(name)?;
             let n = size(self, dim as usize)?;
             if sections < 1 || n % sections != 0 {
@@ -178,4 +178,9 @@ fn ends(sizes: &[i64]) -> Vec<i64> {
             Some(*end)
         })
         .collect()
+}
+
+/// How many parts a value of no type has. Chunks may be fewer than asked for, which its sizes would say.
+fn count(parts: i64) -> Option<usize> {
+    (1..=MOST_PARTS).contains(&parts).then_some(parts as usize)
 }

@@ -361,6 +361,6 @@ impl<'t> Var<'t> {
     /// In another dtype; itself if it has that dtype.
     #[track_caller]
     pub fn to(self, dtype: DType) -> Var<'t> {
-        if self.dtype() == dtype { self } else { self.cast(dtype) }
+        if self.is_poison() || self.dtype() == dtype { self } else { self.cast(dtype) }
     }
 }

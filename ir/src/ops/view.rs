@@ -347,7 +347,7 @@ impl<'t> Var<'t> {
     /// The elements under another shape.
     #[track_caller]
     pub fn reshape_to(self, shape: &Shape) -> Var<'t> {
-        if self.shape() == *shape {
+        if self.is_poison() || self.shape() == *shape {
             return self;
         }
         self.reshape(shape)
@@ -356,7 +356,7 @@ impl<'t> Var<'t> {
     /// Repeated to another shape.
     #[track_caller]
     pub fn expand_to(self, shape: &Shape) -> Var<'t> {
-        if self.shape() == *shape {
+        if self.is_poison() || self.shape() == *shape {
             return self;
         }
         self.expand(shape)
@@ -382,7 +382,7 @@ impl<'t> Var<'t> {
     /// The last two axes exchanged.
     #[track_caller]
     pub fn t(self) -> Var<'t> {
-        let rank = self.rank();
+        let rank = if self.is_poison() { 0 } else { self.rank() };
         if rank < 2 {
             return self;
         }
@@ -394,6 +394,9 @@ impl<'t> Var<'t> {
     /// Summed over the axes along which `shape` would have to be repeated to become this shape.
     #[track_caller]
     pub fn sum_to(self, shape: &Shape) -> Var<'t> {
+        if self.is_poison() {
+            return self;
+        }
         let mine = self.shape();
         if mine == *shape {
             return self;

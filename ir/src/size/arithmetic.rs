@@ -35,7 +35,7 @@ macro_rules! operators {
 
             fn $method(self, other: T) -> Size {
                 let other: Size = other.into();
-                match (self.number(), other.number()) {
+                match (self.plain(), other.plain()) {
                     (Some(a), Some(b)) => Size::of_number($number(a, b)),
                     _ => combine(self, other, $polynomial),
                 }

@@ -73,7 +73,7 @@ impl Claim {
 
     /// Whether it holds, if both sides are numbers.
     pub(super) fn of_numbers(self) -> Option<bool> {
-        Some(Claim::holds(self.relation, self.left.number()?, self.right.number()?))
+        Some(Claim::holds(self.relation, self.left.plain()?, self.right.plain()?))
     }
 }
 

@@ -17,6 +17,7 @@ pub use claim::{Claim, Relation, SizeGuard};
 pub use facts::{Must, NamedSize, Sizes, Values};
 pub use number::Number;
 
+use crate::unknown;
 use polynomial::Polynomial;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -71,8 +72,19 @@ impl Size {
     }
 
     /// The number, if it is one.
+    #[track_caller]
     #[inline]
     pub fn number(self) -> Option<i64> {
+        let number = self.plain();
+        if number.is_none() && self.is_unknown() {
+            unknown::asked();
+        }
+        number
+    }
+
+    /// As [`number`](Size::number), where nothing is decided by it.
+    #[inline]
+    pub(crate) fn plain(self) -> Option<i64> {
         (self.0 & PLACE == 0).then_some((self.0 as i64) >> 1)
     }
 
@@ -163,7 +175,7 @@ impl Size {
 
     #[inline]
     fn form(self) -> Form {
-        match self.number() {
+        match self.plain() {
             Some(n) => Form::Number(n),
             None if self.is_unknown() => Form::Unknown,
             None if self.is_out_of_range() => Form::OutOfRange,
@@ -173,9 +185,13 @@ impl Size {
 }
 
 impl<T: Copy + Into<Size>> PartialEq<T> for Size {
+    #[track_caller]
     #[inline]
     fn eq(&self, other: &T) -> bool {
         let other: Size = (*other).into();
+        if self.is_unknown() || other.is_unknown() {
+            unknown::asked();
+        }
         self.0 == other.0
     }
 }

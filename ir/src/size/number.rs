@@ -19,8 +19,8 @@ impl Number {
     pub fn value(self) -> Option<f64> {
         match self {
             Number::F64(value) => Some(value),
-            Number::Size(size) => Some(size.number()? as f64),
-            Number::Ratio(value, size) => Some(value / size.number()?.max(1) as f64),
+            Number::Size(size) => Some(size.plain()? as f64),
+            Number::Ratio(value, size) => Some(value / size.plain()?.max(1) as f64),
         }
     }
 

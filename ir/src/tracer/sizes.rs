@@ -4,7 +4,7 @@ use super::Tracer;
 use crate::graph::{Graph, Groups, Role, Source};
 use crate::op::{InferCx, Inferred, OpRef};
 use crate::size::{Claim, Must, NamedSize, Relation, Size, SizeGuard};
-use crate::{Attrs, TensorType, Var};
+use crate::{Attrs, TensorType, Var, unknown};
 use std::fmt::Display;
 use std::ops::{Bound, RangeBounds};
 use std::panic::Location;
@@ -84,6 +84,9 @@ impl Tracer {
     pub fn holds(&self, claim: Claim) -> bool {
         let Claim { left, relation, right } = claim;
         let gap = left - right;
+        if gap.is_unknown() {
+            unknown::asked();
+        }
         if gap.is_unknown() || gap.is_out_of_range() {
             return false;
         }

@@ -13,8 +13,9 @@ use tracecast_runtime::Tensor;
 ///
 /// ```
 /// use tracecast::nn::{Layer, LinearCrossEntropyLoss};
-/// let names: Vec<String> = LinearCrossEntropyLoss::new(64, 10).entries().into_iter().map(|entry| entry.name).collect();
+/// let names: Vec<String> = LinearCrossEntropyLoss::new(64, 10).entries()?.into_iter().map(|entry| entry.name).collect();
 /// assert_eq!(names, ["linear.weight"]);
+/// # Ok::<(), tracecast::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinearCrossEntropyLoss {

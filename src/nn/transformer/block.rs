@@ -125,7 +125,8 @@ impl Settings {
 /// ```
 /// use tracecast::nn::{Layer, TransformerEncoderLayer};
 /// let layer = TransformerEncoderLayer::new(64, 8).feedforward(256).dropout(0.0).norm_first();
-/// assert_eq!(layer.entries().len(), 12);
+/// assert_eq!(layer.entries()?.len(), 12);
+/// # Ok::<(), tracecast::Error>(())
 /// ```
 ///
 /// # Errors

@@ -72,6 +72,13 @@ impl KvCache {
         largest: Size,
     ) -> ([Var<'t>; 2], Var<'t>) {
         let (t, [batch, heads, _, width]) = (cx.trace().tracer(), self.sizes);
+        if let Some(unknown) = [keys, values, lengths].into_iter().find(|x| x.is_poison()) {
+            self.state(cx, "cached_keys", unknown);
+            self.state(cx, "cached_values", unknown);
+            let ty = TensorType::new(DType::I64, [batch]);
+            cx.started_buffer("cached_lengths", ty, Start::Constant(0.0));
+            return ([unknown, unknown], unknown);
+        }
         let new = if keys.rank() == 4 { keys.size(2) } else { Size::from(1) };
         let whole = Shape::from([batch.into(), heads.into(), new, width.into()]);
         let refused = |expected: String, found: Var<'t>| {

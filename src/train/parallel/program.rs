@@ -33,6 +33,7 @@ pub(super) struct Compiled {
     /// How many micro-batches the rows are divided into.
     parts: usize,
     uneven: bool,
+    weighed: bool,
     size: usize,
     executable: Executable,
     fingerprint: u64,
@@ -50,8 +51,10 @@ impl Compiled {
         uneven: bool,
     ) -> Result<Self> {
         let types = types(store, inputs)?;
+        // Sums and counts are weighed by themselves.
+        let weighed = uneven && !recipe.sums();
         let given_types = uneven.then(|| types.clone());
-        let share = Share { ranks: Some(ranks.size()), weight: uneven.then_some(WEIGHT) };
+        let share = Share { ranks: Some(ranks.size()), weight: weighed.then_some(WEIGHT) };
         let whole = match rows.own {
             Some(own) if own != rows.all => drawn(recipe, options, &types, rows, &share)?,
             _ => Vec::new(),
@@ -103,6 +106,7 @@ impl Compiled {
             all: draws.then_some(rows.all),
             parts: recipe.parts,
             uneven,
+            weighed,
             size: ranks.size(),
             executable: executable.on_ranks(ranks, fingerprint)?,
             fingerprint,
@@ -152,7 +156,7 @@ impl Compiled {
         let weight =
             rows.own.map_or(1.0, |own| own as f64 * self.size as f64 / rows.all.max(1) as f64);
         let weight = Tensor::scalar(weight as f32);
-        if self.uneven {
+        if self.weighed {
             given.push((WEIGHT, &weight));
         }
         self.executable.at_step(step);

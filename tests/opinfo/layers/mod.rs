@@ -86,7 +86,7 @@ struct One<M>(M);
 
 impl<M: Module> Played for One<M> {
     fn entries(&self) -> Vec<Entry> {
-        self.0.entries()
+        self.0.entries().unwrap()
     }
 
     fn play<'t>(&self, cx: &Context<'t>, a: &Arguments<'_, 't>) -> Called<'t> {
@@ -102,7 +102,7 @@ where
     L: for<'t> Layer<Input<'t> = (Var<'t>, Var<'t>), Output<'t> = Var<'t>>,
 {
     fn entries(&self) -> Vec<Entry> {
-        self.0.entries()
+        self.0.entries().unwrap()
     }
 
     fn play<'t>(&self, cx: &Context<'t>, a: &Arguments<'_, 't>) -> Called<'t> {
@@ -118,7 +118,7 @@ where
     L: for<'t> Layer<Input<'t> = (Var<'t>, Var<'t>, Var<'t>), Output<'t> = Var<'t>>,
 {
     fn entries(&self) -> Vec<Entry> {
-        self.0.entries()
+        self.0.entries().unwrap()
     }
 
     fn play<'t>(&self, cx: &Context<'t>, a: &Arguments<'_, 't>) -> Called<'t> {

@@ -21,7 +21,7 @@ where
     F: for<'c, 't> Fn(&L, &Context<'t>, &Arguments<'c, 't>) -> Called<'t>,
 {
     fn entries(&self) -> Vec<Entry> {
-        self.0.entries()
+        self.0.entries().unwrap()
     }
 
     fn play<'t>(&self, cx: &Context<'t>, a: &Arguments<'_, 't>) -> Called<'t> {
