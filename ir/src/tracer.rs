@@ -215,13 +215,13 @@ impl Tracer {
     /// Zeros in the type of `x`.
     #[track_caller]
     pub fn zeros_like<'t>(&'t self, x: Var<'t>) -> Var<'t> {
-        self.full(x.ty(), 0.0)
+        if x.is_poison() { self.poison() } else { self.full(x.ty(), 0.0) }
     }
 
     /// Ones in the type of `x`.
     #[track_caller]
     pub fn ones_like<'t>(&'t self, x: Var<'t>) -> Var<'t> {
-        self.full(x.ty(), 1.0)
+        if x.is_poison() { self.poison() } else { self.full(x.ty(), 1.0) }
     }
 
     /// Names a result.

@@ -54,9 +54,11 @@ pub(crate) fn asked() {
 }
 
 /// Code of the library, until it is dropped: questions are free.
-pub(crate) struct Exempt(bool);
+pub struct Exempt(bool);
 
-pub(crate) fn exempt() -> Exempt {
+/// Begins code that handles values of no type by itself.
+#[must_use]
+pub fn exempt() -> Exempt {
     Exempt(GUARDED.replace(false))
 }
 

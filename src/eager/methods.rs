@@ -5,8 +5,9 @@
 
 use crate::eager::DeviceTensor;
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
+use std::panic::Location;
 use tracecast_ir::ops::prelude::*;
-use tracecast_ir::{DType, Var};
+use tracecast_ir::{DType, Source, Var};
 
 impl DeviceTensor {
     /// What a function makes of it, such as `x.map(|x| x.softmax(-1).log())`: one program, compiled once. With several tensors see
@@ -42,6 +43,24 @@ impl DeviceTensor {
         self.made(&[self, other], |x| body(x[0], x[1]))
     }
 
+    /// The op of a method, recorded at the line that calls it.
+    #[track_caller]
+    fn op(&self, body: impl for<'t> FnOnce(Var<'t>) -> Var<'t>) -> DeviceTensor {
+        let line = Source::Rust(Location::caller());
+        self.map(|x| x.tracer().at(line, || body(x)))
+    }
+
+    /// The same of two tensors.
+    #[track_caller]
+    fn op_with(
+        &self,
+        other: &DeviceTensor,
+        body: impl for<'t> FnOnce(Var<'t>, Var<'t>) -> Var<'t>,
+    ) -> DeviceTensor {
+        let line = Source::Rust(Location::caller());
+        self.with(other, |x, other| x.tracer().at(line, || body(x, other)))
+    }
+
     fn made(
         &self,
         operands: &[&DeviceTensor],
@@ -62,8 +81,9 @@ macro_rules! of_one {
         impl DeviceTensor {$(
             #[doc = concat!("The op `", stringify!($name), "`.")]
             #[must_use]
+            #[track_caller]
             pub fn $name(&self) -> DeviceTensor {
-                self.map(|x| x.$name())
+                self.op(|x| x.$name())
             }
         )+}
     };
@@ -80,8 +100,9 @@ macro_rules! of_two {
         impl DeviceTensor {$(
             #[doc = concat!("The op `", stringify!($name), "`.")]
             #[must_use]
+            #[track_caller]
             pub fn $name(&self, other: &DeviceTensor) -> DeviceTensor {
-                self.with(other, |x, other| x.$name(other))
+                self.op_with(other, |x, other| x.$name(other))
             }
         )+}
     };
@@ -95,8 +116,9 @@ macro_rules! reductions {
         impl DeviceTensor {$(
             #[doc = concat!("The op `", stringify!($name), "`.")]
             #[must_use]
+            #[track_caller]
             pub fn $name(&self, dims: impl IntoDims) -> DeviceTensor {
-                self.map(|x| x.$name(dims))
+                self.op(|x| x.$name(dims))
             }
         )+}
     };
@@ -107,20 +129,23 @@ reductions!(sum, mean, amax, amin);
 impl DeviceTensor {
     /// Exponentials along an axis, divided by their sum.
     #[must_use]
+    #[track_caller]
     pub fn softmax(&self, dim: i64) -> DeviceTensor {
-        self.map(|x| x.softmax(dim))
+        self.op(|x| x.softmax(dim))
     }
 
     /// In another dtype.
     #[must_use]
+    #[track_caller]
     pub fn cast(&self, dtype: DType) -> DeviceTensor {
-        self.map(|x| x.cast(dtype))
+        self.op(|x| x.cast(dtype))
     }
 
     /// The elements under another shape; one size may be -1.
     #[must_use]
+    #[track_caller]
     pub fn reshape(&self, sizes: &[i64]) -> DeviceTensor {
-        self.map(|x| x.reshape(sizes))
+        self.op(|x| x.reshape(sizes))
     }
 }
 
@@ -130,14 +155,16 @@ macro_rules! operators {
         impl $trait<&DeviceTensor> for &DeviceTensor {
             type Output = DeviceTensor;
 
+            #[track_caller]
             fn $method(self, other: &DeviceTensor) -> DeviceTensor {
-                self.with(other, |x, other| x $sign other)
+                self.op_with(other, |x, other| x $sign other)
             }
         }
 
         impl $trait<DeviceTensor> for DeviceTensor {
             type Output = DeviceTensor;
 
+            #[track_caller]
             fn $method(self, other: DeviceTensor) -> DeviceTensor {
                 &self $sign &other
             }
@@ -146,6 +173,7 @@ macro_rules! operators {
         impl $trait<&DeviceTensor> for DeviceTensor {
             type Output = DeviceTensor;
 
+            #[track_caller]
             fn $method(self, other: &DeviceTensor) -> DeviceTensor {
                 &self $sign other
             }
@@ -154,6 +182,7 @@ macro_rules! operators {
         impl $trait<DeviceTensor> for &DeviceTensor {
             type Output = DeviceTensor;
 
+            #[track_caller]
             fn $method(self, other: DeviceTensor) -> DeviceTensor {
                 self $sign &other
             }
@@ -162,14 +191,16 @@ macro_rules! operators {
         impl $trait<f64> for &DeviceTensor {
             type Output = DeviceTensor;
 
+            #[track_caller]
             fn $method(self, number: f64) -> DeviceTensor {
-                self.map(|x| x $sign number)
+                self.op(|x| x $sign number)
             }
         }
 
         impl $trait<f64> for DeviceTensor {
             type Output = DeviceTensor;
 
+            #[track_caller]
             fn $method(self, number: f64) -> DeviceTensor {
                 &self $sign number
             }
@@ -178,6 +209,7 @@ macro_rules! operators {
         impl $trait<&DeviceTensor> for f64 {
             type Output = DeviceTensor;
 
+            #[track_caller]
             fn $method(self, x: &DeviceTensor) -> DeviceTensor {
                 x.map(|x| self $sign x)
             }
@@ -190,7 +222,8 @@ operators!(Add add +, Sub sub -, Mul mul *, Div div /, Rem rem %);
 impl Neg for &DeviceTensor {
     type Output = DeviceTensor;
 
+    #[track_caller]
     fn neg(self) -> DeviceTensor {
-        self.map(|x| -x)
+        self.op(|x| -x)
     }
 }

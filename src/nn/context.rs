@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::policy::matches_name;
+use tracecast_ir::unknown::exempt;
 use tracecast_ir::{Role, Source, TensorType, Var};
 use tracecast_runtime::Tensor;
 
@@ -185,8 +186,10 @@ impl<'t> Context<'t> {
         Context { path: self.full_name(name), ..self.clone() }
     }
 
-    /// Records ops at the line where this module is called, instead of their own lines: for modules that are not the user's.
+    /// Records ops at the line where this module is called, instead of their own lines: for modules that are not the user's. While parameters are
+    /// looked for, `body` may ask for the type of a value that has none.
     pub fn here<R>(&self, body: impl FnOnce() -> R) -> R {
+        let _library = exempt();
         self.trace.tracer().at(Source::Rust(self.caller), body)
     }
 

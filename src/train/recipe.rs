@@ -159,7 +159,7 @@ impl Recipe {
         let mut backward = |part: PartLoss<'t>| {
             let scaled = scaler.scale(part.loss);
             match part.summed {
-                Some([_, count]) => optimizer.backward_times(scaled, count),
+                Some([_, count]) => optimizer.backward_times(scaled, divisor(count)),
                 None => optimizer.backward(scaled),
             }
         };
@@ -230,8 +230,7 @@ impl Recipe {
                 if self.parts == 1 && share.ranks.is_none() {
                     return PartLoss { loss: sum / count, summed: None };
                 }
-                // A part without losses adds nothing.
-                PartLoss { loss: sum / count.clamp_to(Some(1.0), None), summed: Some([sum, count]) }
+                PartLoss { loss: sum / divisor(count), summed: Some([sum, count]) }
             }
             None => {
                 let loss = if self.parts == 1 { loss } else { loss / self.parts as f64 };
@@ -371,9 +370,15 @@ fn divided<'t>(
     let (sum, count) = (across(sum), across(count));
     // What the program exchanges keeps its order, and the last layers have their gradients first.
     for grad in optimizer.grads_mut().iter_mut().rev() {
-        *grad = across(*grad) / count.to(grad.dtype());
+        *grad = across(*grad) / divisor(count).to(grad.dtype());
     }
     sum / count
+}
+
+/// The count, and 1 in the place of 0: the gradients of no losses are zeros, whatever their mean is.
+fn divisor(count: Var<'_>) -> Var<'_> {
+    let one = count.tracer().ones_like(count);
+    count.eq(0.0).choose(one, count)
 }
 
 /// Records `body` as coming from a line of the user.

@@ -75,6 +75,6 @@ fn a_group_without_parameters_is_a_warning() {
     let warnings = step.jit().report().unwrap().warnings;
     let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     let told = told.join("\n");
-    assert!(told.contains("`norm.wieght` has no parameter: did you mean norm.weight?"), "{told}");
+    assert!(told.contains("`norm.wieght` has no parameter: did you mean `norm.weight`?"), "{told}");
     assert!(told.contains("`norms.*` has no parameter") && !told.contains("`*.bias`"), "{told}");
 }

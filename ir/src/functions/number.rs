@@ -13,10 +13,10 @@ impl<'t> Var<'t> {
     /// beside a tensor.
     #[track_caller]
     pub fn beside(self, number: f64) -> (Var<'t>, Var<'t>) {
-        let dtype = infer::beside(self.dtype(), number);
-        let ty = TensorType::scalar(dtype);
-        let both =
-            named_all(self, "beside", || Ok(vec![self.to(dtype), self.tracer().full(ty, number)]));
+        let both = named_all(self, "beside", || {
+            let dtype = infer::beside(self.dtype(), number);
+            Ok(vec![self.to(dtype), self.tracer().full(TensorType::scalar(dtype), number)])
+        });
         (both[0], both[both.len() - 1])
     }
 

@@ -213,9 +213,11 @@ impl<'t> Var<'t> {
     /// As [`repeat`](Var::repeat), once along axes in front that `dims` leaves out: [`torch.tile`](https://docs.pytorch.org/docs/stable/generated/torch.tile.html).
     #[track_caller]
     pub fn tile(self, dims: &[i64]) -> Var<'t> {
-        let missing = self.rank().saturating_sub(dims.len());
-        let all: Vec<i64> = std::iter::repeat_n(1, missing).chain(dims.iter().copied()).collect();
-        named(self, "tile", || Ok(self.repeat(&all)))
+        named(self, "tile", || {
+            let missing = std::iter::repeat_n(1, self.rank().saturating_sub(dims.len()));
+            let all: Vec<i64> = missing.chain(dims.iter().copied()).collect();
+            Ok(self.repeat(&all))
+        })
     }
 
     /// Each position `repeats` times in a row, along an axis or of all elements: [`torch.repeat_interleave`](https://docs.pytorch.org/docs/stable/generated/torch.repeat_interleave.html).

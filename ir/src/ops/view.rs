@@ -211,6 +211,9 @@ pub static CAT_OPS: &[&OpDef] = &[&CAT];
 #[track_caller]
 pub fn cat<'t>(xs: &[Var<'t>], dim: i64) -> Var<'t> {
     let first = xs.first().expect("cat takes at least one operand");
+    if let Some(poison) = xs.iter().find(|x| x.is_poison()) {
+        return *poison;
+    }
     let is_nothing = |x: &Var<'t>| x.rank() == 1 && x.size(0) == 0;
     let mut args = Args::new();
     if xs.iter().any(|x| x.rank() > 1) && xs.iter().any(is_nothing) {
