@@ -14,7 +14,8 @@ use tracecast_ir::Var;
 ///
 /// let block = || Sequential::new().then(Linear::new(64, 256)).then(Gelu).then(Linear::new(256, 64));
 /// let model = Sequential::new().then(Checkpoint(block())).then(Checkpoint(block()));
-/// assert_eq!(model.entries()[0].name, "0.0.weight");
+/// assert_eq!(model.entries()?[0].name, "0.0.weight");
+/// # Ok::<(), tracecast::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Checkpoint<M>(

@@ -42,7 +42,7 @@ impl Tensor {
     ///
     /// ```
     /// use tracecast_runtime::Tensor;
-    /// let rows = [Tensor::from([1.0f32, 2.0]), Tensor::from([3.0, 4.0])];
+    /// let rows = [Tensor::from([1.0f32, 2.0]), Tensor::from([3.0f32, 4.0])];
     /// assert_eq!(Tensor::stack(&rows)?, Tensor::from([[1.0f32, 2.0], [3.0, 4.0]]));
     /// # Ok::<(), tracecast_runtime::Error>(())
     /// ```
