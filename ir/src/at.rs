@@ -26,7 +26,7 @@ pub enum SizeError {
 
 impl Graph {
     /// What names are worth when inputs have these types, checked against bounds and guards. A name has the value of the first axis that it
-    /// is alone, or the one that is `given` by itself.
+    /// is alone, or the one that is `given` by itself. One that is nowhere alone has the value that makes an axis such as `2 * n + 1` what it is.
     ///
     /// Inputs that are missing or of another dtype or rank are left to those who run the program.
     ///
@@ -61,6 +61,19 @@ impl Graph {
                 values.set(name, found).map_err(|known| {
                     failed(format!("`{name}` is {found} here, and {known} before"))
                 })?;
+            }
+        }
+        for port in ports() {
+            let Some(found) = ty_of(&port.name) else { continue };
+            for (size, found) in port.ty.shape.iter().zip(found.shape.iter()) {
+                let rest = size.substitute(&|name| values.get(name).map(Size::from));
+                let solved = found.number().and_then(|found| rest.solve(found));
+                if let Some((name, value)) = solved {
+                    let failed = |message| SizeError::Input { input: port.name.clone(), message };
+                    self.sizes().check_bounds(name, value).map_err(failed)?;
+                    // It had no value, or it would not be in the rest.
+                    let _ = values.set(name, value);
+                }
             }
         }
         if let Some(known) = self.sizes().names().iter().find(|n| values.get(n.name).is_none()) {

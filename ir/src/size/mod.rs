@@ -153,6 +153,24 @@ impl Size {
         }
     }
 
+    /// The only name in it and the value with which it is `number`, if it grows evenly with the name.
+    ///
+    /// ```
+    /// use tracecast_ir::Size;
+    ///
+    /// let n = Size::named("n");
+    /// assert_eq!((n * 2 + 1).solve(7), Some(("n", 3)));
+    /// assert_eq!((n * 2 + 1).solve(8), None);
+    /// ```
+    pub fn solve(self, number: i64) -> Option<(&'static str, i64)> {
+        let [name] = self.names()[..] else { return None };
+        let at = |value: i64| self.at(&|_| Some(value)).ok();
+        let start = at(0)?;
+        let step = at(1)?.checked_sub(start).filter(|step| *step != 0)?;
+        let value = number.checked_sub(start)?.checked_div(step)?;
+        (at(value) == Some(number)).then_some((name, value))
+    }
+
     /// The number that it is when names have these values.
     ///
     /// # Errors
