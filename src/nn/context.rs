@@ -293,12 +293,12 @@ impl<'t> Context<'t> {
     }
 
     /// A value of no type: all that is made of it is one, too.
-    pub(super) fn unknown(&self) -> Var<'t> {
+    pub(crate) fn unknown(&self) -> Var<'t> {
         self.trace.tracer().unknown()
     }
 
     /// Whether parameters are noted instead of recorded.
-    pub(super) fn is_declaring(&self) -> bool {
+    pub(crate) fn is_declaring(&self) -> bool {
         self.declared.is_some()
     }
 

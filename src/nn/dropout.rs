@@ -38,7 +38,7 @@ pub(super) fn draw<'t>(cx: &Context<'t>, p: f64) -> Option<(Var<'t>, i64)> {
 
 impl<'t> Context<'t> {
     /// The generator of random numbers and a stream of its own.
-    pub(super) fn draw(&self) -> (Var<'t>, i64) {
+    pub(crate) fn draw(&self) -> (Var<'t>, i64) {
         self.here(|| (next_step(self), i64::from(self.trace().tracer().next_stream())))
     }
 }

@@ -24,6 +24,7 @@ mod pool;
 mod product;
 mod put;
 mod random;
+mod recurrent;
 mod reduce;
 mod resize;
 mod search;
@@ -42,6 +43,7 @@ pub use join::{
 pub use multi_head::MultiHead;
 pub use pick::Pick;
 pub use product::{diff, einsum, multi_dot};
+pub use recurrent::{Carried, Cell, Recurrent};
 
 use crate::{Shape, Size, Var, unknown};
 

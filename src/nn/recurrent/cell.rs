@@ -3,28 +3,8 @@
 use super::{Nonlinearity, Steps};
 use crate::nn::linear::within;
 use crate::nn::{Context, Layer};
-use tracecast_ir::ops::elementwise::Elementwise;
-use tracecast_ir::ops::linalg::Products;
+use tracecast_ir::functions::{Carried as State, Cell, Recurrent};
 use tracecast_ir::{DType, Size, TensorType, Var};
-
-/// What is computed from the gates of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Rnn(Nonlinearity),
-    Gru,
-    Lstm,
-}
-
-impl Kind {
-    /// How many gates a step has, each as wide as the state.
-    pub(super) fn gates(self) -> usize {
-        match self {
-            Kind::Rnn(_) => 1,
-            Kind::Gru => 3,
-            Kind::Lstm => 4,
-        }
-    }
-}
 
 /// Sizes of the parameters of a step.
 #[derive(Clone, Copy, Debug)]
@@ -37,102 +17,48 @@ pub(super) struct Sizes {
     pub(super) dtype: DType,
 }
 
-/// What is carried from step to step.
-#[derive(Clone, Copy)]
-pub(super) struct State<'t> {
-    /// The last result, `[N, hidden]` or what it is projected to.
-    pub(super) h: Var<'t>,
-    /// What a long short-term memory remembers, `[N, hidden]`.
-    pub(super) c: Option<Var<'t>>,
-}
-
-impl State<'_> {
-    /// The same in the dtypes of another one.
-    pub(super) fn in_dtype_of(self, other: Self) -> Self {
-        let h = self.h.to(other.h.dtype());
-        let c = self.c.zip(other.c).map(|(c, like)| c.to(like.dtype()));
-        State { h, c: c.or(self.c) }
-    }
-}
-
 /// A step with its parameters.
 pub(super) struct Step<'t> {
-    kind: Kind,
-    hidden: i64,
-    ih: Var<'t>,
-    hh: Var<'t>,
-    /// Added to what comes from the input and to what comes from the state.
-    biases: [Option<Var<'t>>; 2],
-    hr: Option<Var<'t>>,
+    recurrent: Recurrent<'t>,
+    hidden: usize,
+    is_lstm: bool,
 }
 
 impl<'t> Step<'t> {
     /// The parameters of the step, whose names end with `suffix`.
-    pub(super) fn new(cx: &Context<'t>, kind: Kind, sizes: Sizes, suffix: &str) -> Self {
+    pub(super) fn new(cx: &Context<'t>, cell: Cell, sizes: Sizes, suffix: &str) -> Self {
         let Sizes { inputs, hidden, proj, bias, dtype } = sizes;
-        let rows = kind.gates() * hidden;
+        let rows = cell.gates() * hidden;
         let one = |name: &str, shape: &[usize]| {
             let ty = TensorType::new(dtype, shape);
             cx.parameter(&format!("{name}{suffix}"), ty, within(hidden))
         };
         let ih = one("weight_ih", &[rows, inputs]);
         let hh = one("weight_hh", &[rows, proj.unwrap_or(hidden)]);
-        let [from_x, from_h] = ["bias_ih", "bias_hh"].map(|name| bias.then(|| one(name, &[rows])));
-        // What is added to one sum anyway is added to it once. A GRU multiplies what comes from its state.
-        let biases = match (kind, from_x, from_h) {
-            (Kind::Rnn(_) | Kind::Lstm, Some(x), Some(h)) => [Some(cx.here(|| x + h)), None],
-            (_, x, h) => [x, h],
-        };
+        let biases = ["bias_ih", "bias_hh"].map(|name| bias.then(|| one(name, &[rows])));
         let hr = proj.map(|proj| one("weight_hr", &[proj, hidden]));
-        let hidden = i64::try_from(hidden).unwrap_or(i64::MAX);
-        Step { kind, hidden, ih, hh, biases, hr }
+        let recurrent = cx.here(|| Recurrent::new(cell, [ih, hh], biases, hr));
+        Step { recurrent, hidden, is_lstm: cell == Cell::Lstm }
     }
 
     /// What the input of one step, or of several, contributes to the gates.
     pub(super) fn gates_of(&self, x: Var<'t>) -> Var<'t> {
-        x.linear(self.ih, self.biases[0])
+        self.recurrent.gates_of(x)
     }
 
-    /// The state after a step, from what its input contributes to the gates.
-    pub(super) fn next(&self, gates: Var<'t>, state: State<'t>) -> State<'t> {
-        let from_h = state.h.linear(self.hh, self.biases[1]);
-        match self.kind {
-            Kind::Rnn(Nonlinearity::Tanh) => State { h: (gates + from_h).tanh(), c: None },
-            Kind::Rnn(Nonlinearity::Relu) => State { h: (gates + from_h).relu(), c: None },
-            Kind::Gru => {
-                let [gates, from_h] = [gates, from_h].map(|all| self.apart(all));
-                let gate = |of: Var<'t>, i: i64| of.select(-2, i);
-                let reset = (gate(gates, 0) + gate(from_h, 0)).sigmoid();
-                let keep = (gate(gates, 1) + gate(from_h, 1)).sigmoid();
-                let new = (gate(gates, 2) + reset * gate(from_h, 2)).tanh();
-                State { h: new + keep * (state.h - new), c: None }
-            }
-            Kind::Lstm => {
-                let all = self.apart(gates + from_h);
-                let [i, f, o] = [0, 1, 3].map(|at| all.select(-2, at).sigmoid());
-                let new = i * all.select(-2, 2).tanh();
-                let c = state.c.map_or(new, |c| f * c + new);
-                let h = o * c.tanh();
-                State { h: self.hr.map_or(h, |hr| h.linear(hr, None)), c: Some(c) }
-            }
-        }
-    }
-
-    /// The gates along an axis of their own: what belongs to one of them is rows in gradients, too, and no part of a row.
-    fn apart(&self, all: Var<'t>) -> Var<'t> {
-        let gates = i64::try_from(self.kind.gates()).unwrap_or(i64::MAX);
-        all.unflatten(-1, &[gates, self.hidden])
+    /// The step itself.
+    pub(super) fn recurrent(&self) -> &Recurrent<'t> {
+        &self.recurrent
     }
 
     /// The state before the first step, of zeros, for an input of this shape but for its last axis.
     pub(super) fn zeros(&self, x: Var<'t>, outer: &[Size]) -> State<'t> {
-        let [h, c] = [self.hh, self.hh].map(|weight| weight.dtype());
+        let hh = self.recurrent.hh();
         let width = |n: Size| outer.iter().copied().chain([n]).collect();
         let zeros = |dtype, n| x.tracer().full(TensorType { dtype, shape: width(n) }, 0.0);
-        let is_lstm = self.kind == Kind::Lstm;
         State {
-            h: zeros(h, self.hh.size(1)),
-            c: is_lstm.then(|| zeros(c, Size::from(self.hidden))),
+            h: zeros(hh.dtype(), hh.size(1)),
+            c: self.is_lstm.then(|| zeros(hh.dtype(), Size::from(self.hidden))),
         }
     }
 }
@@ -202,12 +128,12 @@ cells! {
     /// It takes `x`, `[N, inputs]` or `[inputs]`, and the state, `[N, hidden]` or `[hidden]`, zeros if absent; it gives the next state.
     /// Its parameters are `weight_ih: [hidden, inputs]`, `weight_hh: [hidden, hidden]`, `bias_ih` and `bias_hh: [hidden]`, and start
     /// evenly distributed within `1 / sqrt(hidden)` of zero.
-    RnnCell { nonlinearity: Nonlinearity = Nonlinearity::Tanh } as Kind::Rnn(nonlinearity), Var<'t>,
+    RnnCell { nonlinearity: Nonlinearity = Nonlinearity::Tanh } as nonlinearity.into(), Var<'t>,
         |given| given.map(|h| State { h, c: None }), |after| after.h;
     /// A step of [`Gru`](super::Gru): [`torch.nn.GRUCell`](https://docs.pytorch.org/docs/stable/generated/torch.nn.GRUCell.html).
     ///
     /// As [`RnnCell`], with the three gates reset, update and new one after the other: `weight_ih` is `[3 · hidden, inputs]`.
-    GruCell as Kind::Gru, Var<'t>, |given| given.map(|h| State { h, c: None }), |after| after.h;
+    GruCell as Cell::Gru, Var<'t>, |given| given.map(|h| State { h, c: None }), |after| after.h;
     /// A step of [`Lstm`](super::Lstm): [`torch.nn.LSTMCell`](https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTMCell.html).
     ///
     /// As [`RnnCell`], with the four gates input, forget, cell and output one after the other: `weight_ih` is `[4 · hidden, inputs]`.
@@ -229,7 +155,7 @@ cells! {
     /// assert_eq!(step.run(&mut store, &[("x", &x)])?["c"].shape()[..], [2, 16]);
     /// # Ok::<(), tracecast::Error>(())
     /// ```
-    LstmCell as Kind::Lstm, (Var<'t>, Var<'t>),
+    LstmCell as Cell::Lstm, (Var<'t>, Var<'t>),
         |given| given.map(|(h, c)| State { h, c: Some(c) }), |after| (after.h, after.c.unwrap_or(after.h));
 }
 
@@ -262,7 +188,7 @@ fn one_step<'t>(
         return failed(name, x, wrong);
     }
     let state = state.in_dtype_of(zeros);
-    step.next(step.gates_of(x), state)
+    step.recurrent().next(step.gates_of(x), state)
 }
 
 /// In what a state differs from what it has to be.

@@ -10,7 +10,8 @@ mod unroll;
 pub use cell::{GruCell, LstmCell, RnnCell};
 
 use crate::nn::{Context, Layer, Values};
-use cell::{Kind, Sizes};
+use cell::Sizes;
+use tracecast_ir::functions::Cell;
 use tracecast_ir::{DType, Var};
 use unroll::{Unrolled, unroll};
 
@@ -22,6 +23,15 @@ pub enum Nonlinearity {
     Tanh,
     /// Zero below zero.
     Relu,
+}
+
+impl From<Nonlinearity> for Cell {
+    fn from(nonlinearity: Nonlinearity) -> Cell {
+        match nonlinearity {
+            Nonlinearity::Tanh => Cell::Tanh,
+            Nonlinearity::Relu => Cell::Relu,
+        }
+    }
 }
 
 /// What a recurrent layer takes: its input, and the state before the first step, zeros if it is absent. Made of the input alone, or of
@@ -192,11 +202,11 @@ layers! {
     /// Of the trace: another number of axes, other sizes, another dtype than that of the parameters, a number of steps that is a name.
     Rnn with
         /// With another function than `tanh`.
-        nonlinearity: Nonlinearity = Nonlinearity::Tanh; as Kind::Rnn(nonlinearity),
+        nonlinearity: Nonlinearity = Nonlinearity::Tanh; as nonlinearity.into(),
         Var<'t>, |given| given.map(|h| (h, None)), |after| after.0;
     /// Gated recurrent units: [`torch.nn.GRU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.GRU.html). Sizes and names are those of
     /// [`Rnn`], with three gates in each weight.
-    Gru; as Kind::Gru, Var<'t>, |given| given.map(|h| (h, None)), |after| after.0;
+    Gru; as Cell::Gru, Var<'t>, |given| given.map(|h| (h, None)), |after| after.0;
     /// Long short-term memory: [`torch.nn.LSTM`](https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html).
     ///
     /// Sizes and names are those of [`Rnn`], with four gates in each weight. The state is a pair: what is given out, and what is
@@ -221,7 +231,7 @@ layers! {
     /// assert_eq!(out["c"].shape()[..], [2, 3, 16]);
     /// # Ok::<(), tracecast::Error>(())
     /// ```
-    Lstm; as Kind::Lstm, (Var<'t>, Var<'t>),
+    Lstm; as Cell::Lstm, (Var<'t>, Var<'t>),
         |given| given.map(|(h, c)| (h, Some(c))), |after| (after.0, after.1.unwrap_or(after.0));
 }
 

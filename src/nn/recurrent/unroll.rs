@@ -1,10 +1,10 @@
 //! Steps one after the other, layer by layer.
 
 use super::Settings;
-use super::cell::{Kind, State, Step};
+use super::cell::Step;
 use crate::amp::CustomGrad;
 use crate::nn::{Context, Dropout, Module};
-use tracecast_ir::functions::stack;
+use tracecast_ir::functions::{Carried as State, Cell, stack};
 use tracecast_ir::ops::view::cat;
 use tracecast_ir::{Size, TensorType, Var};
 
@@ -20,7 +20,7 @@ pub(super) struct Unrolled<'t> {
 pub(super) fn unroll<'t>(
     cx: &Context<'t>,
     name: &str,
-    kind: Kind,
+    kind: Cell,
     settings: &Settings,
     x: Var<'t>,
     given: Option<(Var<'t>, Option<Var<'t>>)>,
@@ -127,7 +127,7 @@ fn record<'t>(
     for (layer, directions) in steps.iter().enumerate() {
         let ways = directions.iter().zip(&mut states).enumerate().map(|(way, (step, state))| {
             let gates: Vec<Var<'t>> = xs.iter().map(|x| step.gates_of(*x)).collect();
-            let (out, after) = run(step, &gates, state, way == 1);
+            let (out, after) = step.recurrent().run(&gates, state, way == 1);
             last.push(after);
             out
         });
@@ -146,28 +146,6 @@ fn record<'t>(
         out: stack(&xs, axis as i64),
         after: (stack(&h, 0), c.filter(|c| !c.is_empty()).map(|c| stack(&c, 0))),
     }
-}
-
-/// What one direction of a layer gives at each step, and the state behind its last step.
-fn run<'t>(
-    step: &Step<'t>,
-    gates: &[Var<'t>],
-    state: State<'t>,
-    backwards: bool,
-) -> (Vec<Var<'t>>, State<'t>) {
-    let mut state = state;
-    let mut next = |gates: &Var<'t>| {
-        state = step.next(*gates, state);
-        state.h
-    };
-    let out = if backwards {
-        let mut out: Vec<Var<'t>> = gates.iter().rev().map(&mut next).collect();
-        out.reverse();
-        out
-    } else {
-        gates.iter().map(&mut next).collect()
-    };
-    (out, state)
 }
 
 /// The positions of an axis, whose gradients are put together in one piece: those of as many slices would be sums of as many tensors of the
