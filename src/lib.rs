@@ -48,6 +48,7 @@
 //! | have it say one token after another | [`generate`] |
 //! | train it | [`TrainStep`], [`optim`] |
 //! | save it and load it | [`checkpoint`], [`TrainStep::save`] |
+//! | take a model from PyTorch | [`pt2`] |
 //!
 //! Nothing panics on bad input: an op that cannot be recorded is an error with the line that asked for it.
 
@@ -70,6 +71,8 @@ pub mod numerics;
 pub mod optim;
 mod options;
 mod profile;
+#[cfg(feature = "pt2")]
+pub mod pt2;
 mod report;
 mod shorthand;
 mod trace;
@@ -140,6 +143,11 @@ struct AutocastPage;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/coming-from-pytorch.md")]
 struct PyTorchPage;
+
+/// Runs the example of the page about models from PyTorch.
+#[cfg(all(doctest, feature = "pt2"))]
+#[doc = include_str!("../docs/pytorch.md")]
+struct ExportedPage;
 
 /// Runs the example of the page about memory.
 #[cfg(doctest)]

@@ -62,8 +62,22 @@ struct Crate {
     most_flat: usize,
 }
 
-const CRATES: [Crate; 9] = [
-    Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 44_500, most_flat: 15 },
+const CRATES: [Crate; 11] = [
+    Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 44_700, most_flat: 15 },
+    Crate {
+        name: "tracecast-aten",
+        folder: "aten",
+        knows: &["tracecast-ir"],
+        budget: 3_600,
+        most_flat: 6,
+    },
+    Crate {
+        name: "tracecast-pt2",
+        folder: "pt2",
+        knows: &["tracecast-aten", "tracecast-ir", "tracecast-runtime"],
+        budget: 2_300,
+        most_flat: 8,
+    },
     Crate {
         name: "tracecast-passes",
         folder: "passes",
@@ -82,14 +96,20 @@ const CRATES: [Crate; 9] = [
         name: "tracecast-runtime",
         folder: "runtime",
         knows: &["tracecast-ir"],
-        budget: 11_150,
+        budget: 11_220,
         most_flat: 16,
     },
     Crate {
         name: "tracecast",
         folder: "",
-        knows: &["tracecast-ir", "tracecast-passes", "tracecast-runtime", "tracecast-codegen"],
-        budget: 19_700,
+        knows: &[
+            "tracecast-ir",
+            "tracecast-pt2",
+            "tracecast-passes",
+            "tracecast-runtime",
+            "tracecast-codegen",
+        ],
+        budget: 20_100,
         most_flat: 12,
     },
     Crate {
@@ -102,14 +122,20 @@ const CRATES: [Crate; 9] = [
             "tracecast-runtime",
             "tracecast-codegen",
         ],
-        budget: 4_000,
-        most_flat: 21,
+        budget: 4_350,
+        most_flat: 22,
     },
     Crate {
         name: "tracecast-fuzz",
         folder: "fuzz",
-        knows: &["tracecast-ir", "tracecast-passes", "tracecast-runtime", "tracecast-codegen"],
-        budget: 750,
+        knows: &[
+            "tracecast-ir",
+            "tracecast-passes",
+            "tracecast-pt2",
+            "tracecast-runtime",
+            "tracecast-codegen",
+        ],
+        budget: 860,
         most_flat: 8,
     },
     Crate {

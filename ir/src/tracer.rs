@@ -471,6 +471,12 @@ impl Tracer {
         self.state.borrow().error.clone()
     }
 
+    /// Takes the first error so far, so that what follows is recorded as if there had been none: for those who look for all that is wrong with
+    /// a program.
+    pub fn take_error(&self) -> Option<TraceError> {
+        self.state.borrow_mut().error.take()
+    }
+
     /// The value with that number.
     ///
     /// # Panics

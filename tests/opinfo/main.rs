@@ -12,6 +12,7 @@
 #![allow(clippy::print_stdout, reason = "the table is for who runs the test")]
 
 mod arguments;
+mod aten;
 mod calls;
 mod cases;
 mod compare;

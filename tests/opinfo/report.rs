@@ -213,6 +213,15 @@ impl Report {
         }
     }
 
+    /// Whether what came of the calls is not worse than in another report of the same calls.
+    pub(crate) fn is_as_good_as(&self, other: &Report) -> bool {
+        let rank = |counts: Counts| {
+            let Counts { agree, ruled, differ, refused, .. } = counts;
+            (agree + ruled, std::cmp::Reverse(differ), refused)
+        };
+        rank(self.total()) >= rank(other.total())
+    }
+
     /// All operators together.
     pub(crate) fn total(&self) -> Counts {
         let mut total = Counts::default();

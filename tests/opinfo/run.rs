@@ -61,6 +61,12 @@ impl Runner {
         self.programs.values().filter(|made| made.is_ok()).count()
     }
 
+    /// Runs a recorded call.
+    pub(crate) fn run_recorded(&mut self, case: &Case, graph: Graph, count: usize) -> Ran {
+        let run = catch_unwind(AssertUnwindSafe(|| self.answer(case, graph, count)));
+        run.unwrap_or_else(|_| Ran::Broken("panicked".to_owned()))
+    }
+
     /// Runs a call in the interpreter and compiled: calls of special numbers with every kind of vectors, others with one after the other.
     pub(crate) fn run(&mut self, case: &Case) -> Ran {
         let run = catch_unwind(AssertUnwindSafe(|| self.try_run(case)));
@@ -72,10 +78,13 @@ impl Runner {
     }
 
     fn try_run(&mut self, case: &Case) -> Ran {
-        let (graph, count) = match recorded(case) {
-            Ok(recorded) => recorded,
-            Err(ran) => return ran,
-        };
+        match recorded(case) {
+            Ok((graph, count)) => self.answer(case, graph, count),
+            Err(ran) => ran,
+        }
+    }
+
+    fn answer(&mut self, case: &Case, graph: Graph, count: usize) -> Ran {
         let inputs = inputs(case, &graph);
         let made = self.programs.entry(graph.to_string()).or_insert_with(|| {
             let lowered = support::lowered(graph);
@@ -142,7 +151,7 @@ impl Made {
 }
 
 /// The program of a call and of its gradients, and the number of results.
-fn recorded(case: &Case) -> Result<(Graph, usize), Ran> {
+pub(crate) fn recorded(case: &Case) -> Result<(Graph, usize), Ran> {
     if let Some(layer) = &case.layer {
         return layers::recorded(case, layer);
     }

@@ -26,7 +26,17 @@ const LOOKED_UP: [(&str, &str); 11] = [
 ];
 
 /// Where a text equals the name of an op and means something else.
-const HOMONYMS: [(&str, &[&str], &str); 46] = [
+const HOMONYMS: [(&str, &[&str], &str); 49] = [
+    (
+        "aten/src/",
+        &[
+            "add", "bilinear", "cat", "constant", "detach", "div", "dropout", "floor", "linear",
+            "mean", "permute", "prod", "reshape", "slice", "stack", "sum", "where",
+        ],
+        "PyTorch's names of overloads, and values of their arguments",
+    ),
+    ("pt2/src/expression.rs", &["floor"], "a function of sympy"),
+    ("pt2/src/model/", &["constant", "input"], "what a model has, in errors"),
     ("cli/src/dot.rs", &["input"], "a port"),
     ("cli/src/profile.rs", &["cat"], "the category of an event"),
     ("cli/src/training/network.rs", &["relu"], "the name of a module"),

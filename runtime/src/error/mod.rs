@@ -2,10 +2,12 @@
 //!
 //! Crates above this one return the same type, so that `?` takes a call of any of them. Errors of `ir` are variants.
 
+mod call;
 mod fault;
 mod id;
 mod scaler;
 
+pub use call::UnrecordedCall;
 pub use fault::{Fault, FaultKind};
 pub use id::DeviceId;
 pub use scaler::ScalerError;
@@ -162,6 +164,22 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong with it.
         message: String,
+    },
+    /// A file is no archive of `torch.export`, or a damaged one.
+    #[error("{}: {message}", path.display())]
+    Archive {
+        /// The file.
+        path: PathBuf,
+        /// What was expected and what was found.
+        message: String,
+    },
+    /// Calls of an exported program that cannot be recorded.
+    #[error("{}: {}", path.display(), call::listed(calls))]
+    Exported {
+        /// The file.
+        path: PathBuf,
+        /// All of them.
+        calls: Vec<UnrecordedCall>,
     },
 }
 
