@@ -58,9 +58,7 @@ impl Explain {
             precision: self.precision,
             ..on.passes()
         };
-        let device = self.device.as_deref().map(devices::site).transpose();
-        let device = device.map_err(Failure::Usage)?.unwrap_or_default();
-        let graphs = self.program.read_for(device)?;
+        let graphs = self.program.read_for(self.device.as_deref())?;
         let explained: Vec<Explanation> =
             graphs.iter().map(|graph| explain(graph, &options)).collect::<Result<_, _>>()?;
         if let Some(path) = &self.html {

@@ -4,6 +4,7 @@
 //! program or its data is wrong, 2 if the command line is.
 
 mod asm;
+mod convert;
 mod dataset;
 mod devices;
 mod digits;
@@ -86,6 +87,7 @@ struct Arguments {
 enum Command {
     Train(train::Train),
     Dump(dump::Dump),
+    Convert(convert::Convert),
     Explain(explain::Explain),
     Run(run::Run),
     Profile(profile::ProfileCommand),
@@ -98,6 +100,7 @@ fn execute(command: &Command, world: Option<World>, out: &mut impl Write) -> Res
     match command {
         Command::Train(train) => train.execute(world, out),
         Command::Dump(dump) => dump.execute(out),
+        Command::Convert(convert) => convert.execute(out),
         Command::Explain(explain) => explain.execute(out),
         Command::Run(run) => run.execute(out),
         Command::Profile(profile) => profile.execute(out),

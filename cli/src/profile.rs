@@ -58,22 +58,24 @@ pub(crate) struct ProfileCommand {
 impl ProfileCommand {
     /// Runs the program; writes the table.
     pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
-        let graph = self.program.read_one()?;
+        let (graph, mut store) = self.program.read_with_values()?;
         let (graph, mut arrays) = match &self.inputs {
             Some(path) => {
-                let (graph, arrays) = self.sizes.open(graph, path)?;
+                let (graph, arrays) = self.sizes.open(graph, path, &store)?;
                 (graph, Some(arrays))
             }
             None => (self.sizes.as_traced(&graph)?, None),
         };
-        let mut store = Store::new();
         let mut inputs = Vec::new();
         for (seed, port) in graph.ports().iter().enumerate() {
             let tensor = match &mut arrays {
                 Some(arrays) => arrays.read(port)?,
-                None => sample(&port.ty, seed as u64)?,
+                None if store.contains(&port.name) => None,
+                None => Some(sample(&port.ty, seed as u64)?),
             };
-            keep(port, tensor, &mut inputs, &mut store);
+            if let Some(tensor) = tensor {
+                keep(port, tensor, &mut inputs, &mut store);
+            }
         }
         let (executable, report) = self.target.compile(graph.clone(), self.program.policies()?)?;
         if self.compile {

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
-use tracecast_ir::policy::{Accepted, DeviceType, PolicyFile, PolicySet, Region, Site};
+use tracecast::{Options, Store, amp, pt2};
+use tracecast_ir::policy::{Accepted, DeviceType, PolicyFile, PolicySet, Region};
 use tracecast_ir::text::{ParseOptions, parse_under};
-use tracecast_ir::{DType, Graph};
+use tracecast_ir::{DType, Graph, Role};
 use tracecast_passes::explain::warnings::of_choices;
+use tracecast_runtime::safetensors;
 
 use crate::devices;
 use crate::excerpt::excerpt;
@@ -21,7 +23,7 @@ const LONGEST: u64 = 256 << 20;
 /// The file of a program, and the autocast state it is recorded under.
 #[derive(clap::Args)]
 pub(crate) struct ProgramFile {
-    /// The program in its textual form; `-` reads standard input
+    /// The program in its textual form, or a model that PyTorch's `torch.export.save` has written, whose name ends with `.pt2`; `-` reads standard input
     #[arg(value_name = "FILE")]
     path: PathBuf,
 
@@ -34,6 +36,10 @@ pub(crate) struct ProgramFile {
     #[arg(long, value_name = "FILE.toml")]
     policy: Option<PathBuf>,
 
+    /// Has values of the program's parameters and state
+    #[arg(long, value_name = "FILE.safetensors")]
+    weights: Option<PathBuf>,
+
     /// What that file says, once it is read.
     #[arg(skip)]
     policies: OnceLock<Arc<PolicySet>>,
@@ -41,9 +47,9 @@ pub(crate) struct ProgramFile {
 
 /// A device type and its low dtype, written `cpu:bf16`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Autocast {
-    device: DeviceType,
-    dtype: DType,
+pub(crate) struct Autocast {
+    pub(crate) device: DeviceType,
+    pub(crate) dtype: DType,
 }
 
 impl FromStr for Autocast {
@@ -64,18 +70,23 @@ impl FromStr for Autocast {
 impl ProgramFile {
     /// The graphs of the file, in order.
     pub(crate) fn read(&self) -> Result<Vec<Graph>, Failure> {
-        self.read_for(Site::default())
+        self.read_for(None)
     }
 
     /// The graphs of the file, in order, whose ports live on such a device if they do not say where.
-    pub(crate) fn read_for(&self, device: Site) -> Result<Vec<Graph>, Failure> {
+    pub(crate) fn read_for(&self, device: Option<&str>) -> Result<Vec<Graph>, Failure> {
+        if is_archive(&self.path) {
+            let model = pt2::open(&self.path)?;
+            return Ok(vec![model.graph(&self.options(device)?, self.around().as_ref())?]);
+        }
+        let device = device.map(devices::site).transpose().map_err(Failure::Usage)?;
         let name =
             if self.is_stdin() { "<stdin>".to_owned() } else { self.path.display().to_string() };
         let text = self.text().map_err(|error| Failure::Input(format!("{name}: {error}")))?;
         let options = ParseOptions {
             file: Some(name.clone()),
             policies: self.policies()?,
-            device,
+            device: device.unwrap_or_default(),
             devices: devices::names(),
             ..ParseOptions::default()
         };
@@ -97,6 +108,38 @@ impl ProgramFile {
                 Err(Failure::in_file(&self.path, format!("expected one graph, found {count}")))
             }
         }
+    }
+
+    /// The only graph of the file, and the values that are known of its parameters and state: those of the archive, and of `--weights`.
+    pub(crate) fn read_with_values(&self) -> Result<(Graph, Store), Failure> {
+        let (graph, mut store) = match is_archive(&self.path) {
+            true => pt2::open(&self.path)?.program(&self.options(None)?, self.around().as_ref())?,
+            false => (self.read_one()?, Store::new()),
+        };
+        if let Some(path) = &self.weights {
+            let mut file = safetensors::Archive::open(path)?;
+            for port in graph.ports().iter().filter(|port| port.role != Role::Input) {
+                let Some(found) = file.ty(&port.name) else { continue };
+                if found != port.ty {
+                    let message = format!("`{}`: expected {}, found {found}", port.name, port.ty);
+                    return Err(Failure::in_file(path, message));
+                }
+                store.insert(&port.name, file.read(&port.name)?);
+            }
+        }
+        Ok((graph, store))
+    }
+
+    /// Options under which an archive is recorded.
+    fn options(&self, device: Option<&str>) -> Result<Options, Failure> {
+        let options = devices::options().with_policies(self.policies()?);
+        Ok(device.into_iter().fold(options, |options, device| options.device(device)))
+    }
+
+    /// The region around all of an archive.
+    fn around(&self) -> Option<amp::Autocast> {
+        self.autocast
+            .map(|Autocast { device, dtype }| amp::Autocast::new(device.to_string()).dtype(dtype))
     }
 
     /// What decides about precision. A file is read once.
@@ -160,6 +203,11 @@ impl ProgramFile {
         }
         Ok(region)
     }
+}
+
+/// Whether a file is one of `torch.export`, by its name.
+pub(crate) fn is_archive(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "pt2")
 }
 
 /// All of a text, unless it goes on for ever.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tracecast_ir::Printer;
@@ -13,9 +13,11 @@ use crate::devices;
 use crate::digits;
 use crate::failure::Failure;
 use crate::plot::loss_curves;
+use crate::program::Autocast;
 use crate::ranks::{Team, World};
 use crate::report::{Outcome, table};
 use crate::target::Target;
+use crate::training::exported::{Exported, Loss};
 use crate::training::network::Network;
 use crate::training::{Mode, Settings, steps_per_epoch};
 
@@ -26,6 +28,18 @@ use crate::training::{Mode, Settings, steps_per_epoch};
 /// parameters change, the loss comes out.
 #[derive(clap::Args)]
 pub(crate) struct Train {
+    /// Trains this model, which PyTorch's `torch.export.save` has written, and not the networks of the tool: by `--loss` on `--data`, in f32 or under `--autocast`
+    #[arg(value_name = "FILE.pt2", requires_all = ["data", "loss"], conflicts_with_all = ["model", "plot", "load", "ranks", "emit_step"])]
+    file: Option<PathBuf>,
+
+    /// The loss of an exported model
+    #[arg(long, value_name = "LOSS", value_enum, requires = "file")]
+    loss: Option<Loss>,
+
+    /// Trains an exported model under autocast, for instance `cpu:bf16`; f16 scales the loss
+    #[arg(long, value_name = "DEVICE:DTYPE", requires = "file")]
+    autocast: Option<Autocast>,
+
     /// Decides about the first parameters and the order of the rows
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -38,7 +52,7 @@ pub(crate) struct Train {
     #[arg(long, value_name = "NAME", value_enum, default_value_t)]
     model: Network,
 
-    /// Trains on these arrays instead: numbers `x` of shape [rows, ...] and integer labels `y` of shape [rows]
+    /// Trains on these arrays instead: numbers `x` of shape [rows, ...] and integer labels `y` of shape [rows]; of an exported model, the inputs by name, or `x` if there is one, and what the loss takes as `y`
     #[arg(long, value_name = "FILE.npz")]
     data: Option<PathBuf>,
 
@@ -46,7 +60,7 @@ pub(crate) struct Train {
     #[arg(long, value_name = "FILE.svg", value_parser = svg)]
     plot: Option<PathBuf>,
 
-    /// Keeps the whole state of each training in FOLDER/MODE.safetensors, after every epoch
+    /// Keeps the whole state of each training in FOLDER/MODE.safetensors, that of an exported model in FOLDER/model.safetensors, after every epoch
     #[arg(long, value_name = "FOLDER")]
     save: Option<PathBuf>,
 
@@ -78,6 +92,23 @@ impl Train {
         world: Option<World>,
         out: &mut impl Write,
     ) -> Result<(), Failure> {
+        if let (Some(file), Some(data), Some(loss)) = (&self.file, &self.data, self.loss) {
+            let exported = Exported {
+                file,
+                data,
+                loss,
+                autocast: self.autocast,
+                epochs: self.epochs as usize,
+                seed: self.seed,
+                options: self.target.options().seed(self.seed),
+                save: self.save.as_deref(),
+                json: self.json,
+            };
+            if let Some(folder) = exported.save {
+                probe(folder, "model")?;
+            }
+            return exported.train(out);
+        }
         let team = Team::of(self.ranks, world)?;
         team.told_of(|| match team.speaks() {
             true => self.on(&team, out),
@@ -112,8 +143,7 @@ impl Train {
             }
         }
         if let Some(folder) = &self.save {
-            let probed = fs::create_dir_all(folder).and_then(|()| files::probe(folder.join("f32")));
-            probed.map_err(|error| Failure::in_file(folder, error))?;
+            probe(folder, "f32")?;
         }
         for folder in self.save.iter().chain(&self.load) {
             // A pipe would wait for somebody at its other end.
@@ -180,6 +210,12 @@ fn svg(path: &str) -> Result<PathBuf, String> {
         }
         _ => Ok(path),
     }
+}
+
+/// Fails unless files can be written into a folder, which is made if it is not there.
+fn probe(folder: &Path, name: &str) -> Result<(), Failure> {
+    let probed = fs::create_dir_all(folder).and_then(|()| files::probe(folder.join(name)));
+    probed.map_err(|error| Failure::in_file(folder, error))
 }
 
 /// A bar on standard error, which shows nothing if that is no terminal.

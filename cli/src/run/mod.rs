@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use tracecast::{Graph, Outputs, Store, Tensor, TensorType};
+use tracecast::{Graph, Outputs, Store, Tensor};
 use tracecast_ir::{NamedSize, Port, Role};
 use tracecast_runtime::npz;
 
@@ -17,7 +17,8 @@ use crate::target::Target;
 
 /// Compiles a program and runs it once on arrays from a file
 ///
-/// Every port of the program, state included, is an array of the same name and type; names of sizes are worth what the arrays have. numpy has no bf16: for a bf16 port the array may be
+/// Every port of the program, state included, is an array of the same name and type, but for what an archive or --weights has; names of sizes are worth
+/// what the arrays have. numpy has no bf16: for a bf16 port the array may be
 /// f32, and a bf16 result is written as f32 with a note that this tool reads. What is written are the results, and the state that the program gives a next value, each under its name.
 #[derive(clap::Args)]
 pub(crate) struct Run {
@@ -45,13 +46,14 @@ pub(crate) struct Run {
 impl Run {
     /// Runs the program; writes what it wrote where.
     pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
-        let graph = self.program.read_one()?;
+        let (graph, mut store) = self.program.read_with_values()?;
         let updated = self.updated(&graph)?;
-        let (graph, mut arrays) = self.sizes.open(graph, &self.inputs)?;
-        let mut store = Store::new();
+        let (graph, mut arrays) = self.sizes.open(graph, &self.inputs, &store)?;
         let mut inputs = Vec::new();
         for port in graph.ports() {
-            keep(port, arrays.read(port)?, &mut inputs, &mut store);
+            if let Some(tensor) = arrays.read(port)? {
+                keep(port, tensor, &mut inputs, &mut store);
+            }
         }
         let inputs: Vec<(&str, &Tensor)> =
             inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
@@ -130,9 +132,11 @@ impl SizeValues {
         &self,
         graph: Graph,
         file: &'f Path,
+        store: &Store,
     ) -> Result<(Graph, Arrays<'f>), Failure> {
-        let mut arrays = Arrays::open(file, graph.ports())?;
-        let types = graph.ports().iter().map(|port| Ok((&*port.name, arrays.ty(port)?)));
+        let mut arrays = Arrays::open(file, graph.ports(), store)?;
+        let given: Vec<&Port> = graph.ports().iter().filter(|port| arrays.has(port)).collect();
+        let types = given.into_iter().map(|port| Ok((&*port.name, arrays.archive.ty(&port.name)?)));
         let types = types.collect::<Result<HashMap<_, _>, Failure>>()?;
         let values = graph.values(&|name| types.get(name), &self.given());
         let values = values.map_err(|error| Failure::in_file(file, error))?;
@@ -167,32 +171,33 @@ pub(crate) struct Arrays<'f> {
 }
 
 impl<'f> Arrays<'f> {
-    /// The arrays of the file; each has to belong to a port, and each port has one. None of them is unpacked yet.
-    fn open(file: &'f Path, ports: &[Port]) -> Result<Self, Failure> {
-        let mut arrays = Arrays { file, archive: npz::Archive::open(file)? };
+    /// The arrays of the file; each has to belong to a port, and each port has one that the store lacks. None of them is unpacked yet.
+    fn open(file: &'f Path, ports: &[Port], store: &Store) -> Result<Self, Failure> {
+        let arrays = Arrays { file, archive: npz::Archive::open(file)? };
         let known = |name: &&str| ports.iter().any(|port| port.name == **name);
         if let Some(name) = arrays.archive.names().find(|name| !known(name)) {
             let message = format!("no port is called `{name}`: the program has {}", listed(ports));
             return Err(Failure::in_file(file, message));
         }
-        ports.iter().try_for_each(|port| arrays.ty(port).map(drop))?;
+        let lacking = ports.iter().find(|port| !arrays.has(port) && !store.contains(&port.name));
+        if let Some(Port { name, ty, .. }) = lacking {
+            let message = format!("there is no array `{name}`: expected {ty}");
+            return Err(Failure::in_file(file, message));
+        }
         Ok(arrays)
     }
 
-    /// The type of the array of a port.
-    fn ty(&mut self, port: &Port) -> Result<TensorType, Failure> {
-        let Port { name, ty, .. } = port;
-        if !self.archive.names().any(|known| known == name) {
-            let message = format!("there is no array `{name}`: expected {ty}");
-            return Err(Failure::in_file(self.file, message));
-        }
-        Ok(self.archive.ty(name)?)
+    fn has(&self, port: &Port) -> bool {
+        self.archive.names().any(|known| known == port.name)
     }
 
-    /// Errors unless the array of the port has its type or that in which numpy holds it.
+    /// Errors unless the array of the port, if there is one, has its type or that in which numpy holds it.
     fn check(&mut self, port: &Port) -> Result<(), Failure> {
         let Port { name, ty, .. } = port;
-        let found = self.ty(port)?;
+        if !self.has(port) {
+            return Ok(());
+        }
+        let found = self.archive.ty(name)?;
         if found == *ty || found == ty.with_dtype(npz::stored_as(ty.dtype)) {
             return Ok(());
         }
@@ -200,10 +205,17 @@ impl<'f> Arrays<'f> {
         Err(Failure::in_file(self.file, message))
     }
 
-    /// The array of a port, in its dtype.
-    pub(crate) fn read(&mut self, port: &Port) -> Result<Tensor, Failure> {
+    /// The array of a port, in its dtype, if there is one.
+    pub(crate) fn read(&mut self, port: &Port) -> Result<Option<Tensor>, Failure> {
+        if !self.has(port) {
+            return Ok(None);
+        }
         let tensor = self.archive.read(&port.name)?;
-        if tensor.dtype() == port.ty.dtype { Ok(tensor) } else { narrow(tensor, port) }
+        if tensor.dtype() == port.ty.dtype {
+            Ok(Some(tensor))
+        } else {
+            narrow(tensor, port).map(Some)
+        }
     }
 }
 

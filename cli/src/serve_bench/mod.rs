@@ -21,7 +21,7 @@ use latency::Latencies;
 /// Runs a program from several threads for a while: throughput, latency, memory
 ///
 /// All threads share one set of weights and run the program on one thread each, on arrays of their own: floats evenly distributed from 0 to 1, integers
-/// 0. A program that replaces state runs on a store for each thread.
+/// 0, but for what an archive or --weights has. A program that replaces state runs on a store for each thread.
 #[derive(clap::Args)]
 pub(crate) struct ServeBench {
     #[command(flatten)]
@@ -72,9 +72,9 @@ impl ServeBench {
             return Err(Failure::Usage(message));
         }
         let before = resident();
-        let graph = self.program.read_one()?;
+        let (graph, known) = self.program.read_with_values()?;
         let sets = self.sets(&graph)?;
-        let (inputs, state) = arrays(&graph, &sets)?;
+        let (inputs, state) = arrays(&graph, &sets, &known)?;
         let replaces = !graph.updates().is_empty();
         let options = devices::options().device(&self.device).threads(1);
         let start = Instant::now();
@@ -203,9 +203,12 @@ impl<'p> Caller<'p> {
     }
 }
 
-/// Inputs for each set of sizes, and state.
-fn arrays(graph: &Graph, sets: &[Values]) -> Result<(Vec<Inputs>, Inputs), Failure> {
+/// Inputs for each set of sizes, and state: what is known of it, and other numbers.
+fn arrays(graph: &Graph, sets: &[Values], known: &Store) -> Result<(Vec<Inputs>, Inputs), Failure> {
     let array = |(place, port): (usize, &Port)| {
+        if known.contains(&port.name) {
+            return Ok((port.name.clone(), known.get(&port.name)?));
+        }
         let mut dice = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(place as u64 + 1);
         let value = Tensor::from_fn(port.ty.clone(), |_| {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -1,5 +1,6 @@
 //! Training the example model in one precision: the step, the loop around it, and what is measured.
 
+pub(crate) mod exported;
 pub(crate) mod network;
 
 use std::ops::Range;
@@ -22,7 +23,7 @@ use crate::target::shown;
 pub(crate) const BATCH: usize = 32;
 
 /// Learning rate; betas, eps and weight decay are the defaults of AdamW.
-const RATE: f64 = 1e-3;
+pub(crate) const RATE: f64 = 1e-3;
 
 /// The precision of a training run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
