@@ -14,6 +14,8 @@ mod outcome;
 mod policy;
 #[path = "../fuzz/src/program.rs"]
 mod program;
+#[path = "../fuzz/src/pt2.rs"]
+mod pt2;
 #[path = "../fuzz/src/safetensors.rs"]
 mod safetensors;
 #[path = "../fuzz/src/scratch.rs"]
@@ -88,6 +90,11 @@ fn archives_of_arrays() {
 #[test]
 fn archives_of_safe_tensors() {
     try_out("safetensors", 300, safetensors::run);
+}
+
+#[test]
+fn exported_models() {
+    try_out("pt2", 300, pt2::run);
 }
 
 #[test]

@@ -13,5 +13,6 @@ mod support;
 pub mod npz;
 pub mod policy;
 pub mod program;
+pub mod pt2;
 pub mod safetensors;
 pub mod text;
