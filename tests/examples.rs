@@ -20,7 +20,16 @@ fn built(name: &str) -> PathBuf {
     let profile = here.parent().and_then(Path::parent).unwrap();
     let path = profile.join("examples").join(format!("{name}{EXE_SUFFIX}"));
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let sources = ["examples", "src", "ir/src", "passes/src", "runtime/src", "codegen/src"];
+    let sources = [
+        "examples",
+        "src",
+        "ir/src",
+        "aten/src",
+        "pt2/src",
+        "passes/src",
+        "runtime/src",
+        "codegen/src",
+    ];
     let newest = sources.iter().map(|folder| changed(&root.join(folder))).max().unwrap();
     let _guard = BUILDS.lock().unwrap_or_else(PoisonError::into_inner);
     if !path.exists() || changed(&path) < newest {
@@ -142,4 +151,15 @@ fn spirals_are_told_apart_and_programs_are_shown() {
     assert!(run("spirals", &[]).ends_with("256 of 256 points right\n"));
     let passes = run("inspect", &[]);
     assert!(passes.contains("; after autocast\n") && passes.contains(" 0 casts of their own"));
+}
+
+#[test]
+fn a_network_from_python_learns_in_both_precisions() {
+    let out = run("train_exported", &[]);
+    for dtype in ["f32", "bf16"] {
+        let steps = out.lines().filter(|line| line.starts_with(dtype));
+        let losses: Vec<f64> =
+            steps.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
+        assert!(losses.len() == 5 && losses[4] < losses[0], "{out}");
+    }
 }
