@@ -4,6 +4,7 @@
 //! Pickles are never read. Tensors are read on demand, straight from the file into their memory. The file is not mapped: no program can
 //! promise that nobody cuts it meanwhile, and a page that is gone ends the process.
 
+use crate::zip::{self, Entry};
 use serde_json::Value as Json;
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,7 +14,6 @@ use std::sync::Mutex;
 use tracecast_ir::eval::{Bytes, Value};
 use tracecast_ir::{DType, TensorType};
 use tracecast_runtime::Tensor;
-use zip::{CompressionMethod, ZipArchive};
 
 /// The longest description that is read, in bytes: that of a program of about a million ops.
 const LONGEST: u64 = 1 << 30;
@@ -50,20 +50,14 @@ pub(crate) struct Stored {
 impl Archive {
     /// Reads the directory of a file.
     pub(crate) fn open(path: &Path) -> Result<Archive, String> {
-        let file = File::open(path).map_err(|e| e.to_string())?;
+        let mut file = File::open(path).map_err(|e| e.to_string())?;
         let length = file.metadata().map_err(|e| e.to_string())?.len();
-        let mut zip = ZipArchive::new(file).map_err(|e| format!("is no archive: {e}"))?;
-        if zip.has_duplicate_names() {
-            return Err("two entries have one name".to_owned());
-        }
         let mut entries = HashMap::new();
         let mut root: Option<String> = None;
-        for at in 0..zip.len() {
-            let entry = zip.by_index_raw(at).map_err(|e| format!("entry {at}: {e}"))?;
-            if entry.is_dir() {
+        for Entry { name, start, bytes } in zip::entries(&mut file, length)? {
+            if name.ends_with('/') {
                 continue;
             }
-            let name = entry.name().map_err(|e| format!("entry {at}: {e}"))?.to_string();
             let (folder, inside) =
                 name.split_once('/').ok_or_else(|| format!("`{name}` lies in no folder"))?;
             let odd = |part: &str| part.is_empty() || part == "." || part == "..";
@@ -76,19 +70,10 @@ impl Archive {
                     root.unwrap_or_default()
                 ));
             }
-            if entry.compression() != CompressionMethod::Stored || entry.encrypted() {
-                return Err(format!("`{name}` is packed; torch.export writes entries as they are"));
+            if entries.insert(inside.to_owned(), Place { start, bytes }).is_some() {
+                return Err(format!("two entries have the name `{name}`"));
             }
-            let start = entry.data_start().ok_or_else(|| format!("`{name}` has no place"))?;
-            let bytes = entry.size();
-            if bytes != entry.compressed_size()
-                || start.checked_add(bytes).is_none_or(|end| end > length)
-            {
-                return Err(format!("`{name}` goes beyond the end of the file"));
-            }
-            entries.insert(inside.to_owned(), Place { start, bytes });
         }
-        let file = zip.into_inner();
         let archive = Archive { file: Mutex::new(file), length, entries };
         match archive.text("archive_format") {
             Ok(format) if format.trim() == "pt2" => {}

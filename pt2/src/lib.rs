@@ -8,5 +8,6 @@ mod expression;
 mod model;
 mod program;
 mod strides;
+mod zip;
 
 pub use model::{Constant, Exported, Host, Input, Plain, State};
