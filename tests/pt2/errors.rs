@@ -81,3 +81,33 @@ fn what_is_no_archive_is_refused() {
         assert!(pt2::open(&file.0).is_err(), "{length} bytes");
     }
 }
+
+#[test]
+fn a_directory_with_numbers_of_64_bits_is_read() {
+    let whole = std::fs::read(folder().join("net_vae.pt2")).unwrap();
+    let end = whole.len() - 22;
+    assert!(whole[end..].starts_with(b"PK\x05\x06"));
+    let number = |at: usize, bytes: usize| {
+        let mut wide = [0; 8];
+        wide[..bytes].copy_from_slice(&whole[end + at..end + at + bytes]);
+        wide
+    };
+    let (count, bytes, start) = (number(10, 2), number(12, 4), number(16, 4));
+    let record = [
+        b"PK\x06\x06",
+        &44u64.to_le_bytes()[..],
+        &[45, 0, 45, 0],
+        &[0; 8],
+        &count,
+        &count,
+        &bytes,
+        &start,
+    ];
+    let locator = [b"PK\x06\x07", &[0; 4][..], &(end as u64).to_le_bytes(), &1u32.to_le_bytes()];
+    let last = [b"PK\x05\x06", &[0; 4][..], &[255; 12], &[0; 2]];
+    let wide = [&whole[..end], &record.concat(), &locator.concat(), &last.concat()].concat();
+    let file =
+        Scratch(std::env::temp_dir().join(format!("tracecast-{}-wide.pt2", std::process::id())));
+    std::fs::write(&file.0, wide).unwrap();
+    assert_eq!(pt2::open(&file.0).unwrap().exported().inputs().len(), 1);
+}
