@@ -52,6 +52,8 @@ pub struct Facts {
     /// Each float operand is computed with, whatever the others hold: no rewrite makes the result independent of one. For ops
     /// that are made of others; a kernel's scalar code shows it.
     pub takes_all: bool,
+    /// Data may be wrong for it, which is an error that no rewrite lets go of.
+    pub raises: bool,
     /// What numbers are drawn at random with the operand `rng`, if that is not one for each element of the first operand.
     pub draws: Option<Drawn>,
 }
@@ -208,6 +210,7 @@ impl Facts {
             compares: None,
             magnitude: None,
             takes_all: false,
+            raises: false,
             draws: None,
         }
     }
@@ -239,6 +242,12 @@ impl Facts {
     /// The language itself knows the op.
     pub const fn intrinsic(mut self, intrinsic: Intrinsic) -> Facts {
         self.intrinsic = Some(intrinsic);
+        self
+    }
+
+    /// See [`Facts::raises`](#structfield.raises).
+    pub const fn raises(mut self) -> Facts {
+        self.raises = true;
         self
     }
 

@@ -117,7 +117,7 @@ DIV_TRUNC = div_trunc(x, other: optional | OptFloat) -> (y) {
         cx.body.binary(ScalarOp::Div, x[0], safe)
     })),
     rounding: Rounding::NOWHERE,
-    facts:    Facts::new().takes_number().neutral(1.0),
+    facts:    Facts::new().takes_number().neutral(1.0).raises(),
     domain:   Domain { dtypes: &[DType::I32, DType::I64, DType::U8], samples: &["T[7], T[7] > 0", "T[7], none {scalar = 3.0}"] },
 }
 

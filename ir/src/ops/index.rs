@@ -70,6 +70,7 @@ CHECK_RANGE = check_range(index; low: Size, high: Size, allow: OptInt) -> (y) {
     },
     body:     core(Grad::Zero, cheap(&|cx, x| in_range(cx, x[0]))),
     rounding: Rounding::NOWHERE,
+    facts:    Facts::new().raises(),
     domain:   Domain { dtypes: &[DType::I64, DType::I32], samples: &["T[3, 5] in 0 7 {low = 0, high = 7}", "T[9] in -1 4 {low = 0, high = 4, allow = -1}"] },
 }
 

@@ -8,12 +8,13 @@
 //! After: `%1 = permute %0 {dims = [1, 0]}`.
 //!
 //! Each op is looked at when it is recorded again, with operands that are simple already; a rule records simpler ops, which are
-//! looked at in turn. Equal ops are recorded once (`share`). Data errors belong to ops whose results are needed: a check falls
-//! away with an op that nothing needs any longer, as all dead code does.
+//! looked at in turn. Equal ops are recorded once (`share`). Data errors belong to ops whose results the program uses: dead code has none, and no rule lets go of an
+//! operand that may raise one (`errors`).
 
 mod arithmetic;
 mod casts;
 mod constants;
+mod errors;
 mod logic;
 mod reductions;
 mod share;
@@ -180,7 +181,7 @@ impl<'t> Recorder<'_, 't> {
             return None;
         }
         self.depth += 1;
-        let simpler = self.simpler(draft);
+        let simpler = self.simpler(draft).filter(|simpler| self.keeps_errors(draft, *simpler));
         self.depth -= 1;
         simpler
     }

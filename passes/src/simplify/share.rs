@@ -1,5 +1,6 @@
 //! One node for equal values: a table of what has been recorded, by op, attributes and operands.
 
+use super::errors::Raising;
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
 use tracecast_ir::hash::{FxHashMap, FxHasher};
@@ -13,6 +14,7 @@ use tracecast_ir::{Args, Attr, Attrs, Graph, NodeId, OpRef, Results, Tracer, Val
 #[derive(Default)]
 pub(crate) struct Shared {
     seen: FxHashMap<u64, SmallVec<[NodeId; 1]>>,
+    pub(super) raising: Raising,
 }
 
 impl Shared {
