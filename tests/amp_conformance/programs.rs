@@ -52,15 +52,6 @@ pub(crate) fn state_of(region: &Region, home: DeviceType) -> Value {
     })
 }
 
-/// The steps that a runner knows; another one makes a program not applicable.
-pub(crate) fn unknown_step(program: &Value) -> Option<String> {
-    let known =
-        ["enter", "call", "exit", "other_thread", "inference_mode", "scale_in_place", "backward"];
-    let steps = program["program"].as_array().into_iter().flatten();
-    let mut names = steps.filter_map(|step| step["do"].as_str());
-    names.find(|name| !known.contains(name)).map(|name| format!("a step `{name}`"))
-}
-
 /// A program that records a defect of PyTorch's, with what is right put in: pointer and value. `None` if it is not known what
 /// that is.
 pub(crate) fn put_right(program: &Value) -> Option<Value> {
@@ -252,7 +243,8 @@ struct Run<'c, 't> {
 
 /// The region of a step that enters one.
 fn region(home: DeviceType, step: &Value) -> Autocast {
-    let mut region = Autocast::new(home.name());
+    let on = step.get("device").map_or(home, device);
+    let mut region = Autocast::new(on.name());
     if step["do"] == "inference_mode" {
         // Inference mode is a region in which weights have no shared cast.
         return region.cache(false);

@@ -92,7 +92,8 @@ impl Replay<'_> {
         } else {
             let enabled = step.get("enabled").is_none_or(|enabled| *enabled == true);
             let cache = step.get("cache_enabled").and_then(Value::as_bool);
-            match self.thread.object(self.home, step.get("dtype").map(dtype), enabled, cache) {
+            let on = step.get("device").map_or(self.home, device);
+            match self.thread.object(on, step.get("dtype").map(dtype), enabled, cache) {
                 Ok((object, warning)) => {
                     self.objects.push(object);
                     self.compare("warns", json!(warning.is_some()), &json!(step["warns"] == true));

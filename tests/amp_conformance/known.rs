@@ -1,0 +1,179 @@
+//! What the readers know of a record. A field or a step that nobody reads is a failure of its case by name: the case is neither skipped nor the end of the run.
+
+use serde_json::Value;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+const CALL: &[&str] = &[
+    "about",
+    "args",
+    "call",
+    "device",
+    "expect",
+    "id",
+    "in_upstream_suite",
+    "kwargs",
+    "list",
+    "note",
+    "op",
+    "policy",
+    "region",
+    "region_device",
+    "region_dtype",
+];
+const EXPECT: &[&str] = &[
+    "casts",
+    "casts_inside_the_op",
+    "dtype_argument",
+    "error",
+    "kernel_refuses",
+    "out",
+    "run_dtype",
+];
+const ARGUMENT: &[&str] = &["dtype", "on", "shape", "tensor"];
+const PROGRAM: &[&str] = &["about", "device", "id", "program", "tensors"];
+const TENSOR: &[&str] = &["dtype", "fill", "kind", "shape"];
+const DEVICE: &[&str] = &["expect", "id", "steps"];
+const DEVICE_EXPECT: &[&str] = &["casts", "enabled", "error", "names", "out", "warns"];
+
+/// The steps of programs, and what each may have.
+const STEPS: &[(&str, &[&str])] = &[
+    ("backward", &["casts_in_backward", "do", "from", "grad_dtypes", "kernels"]),
+    (
+        "call",
+        &[
+            "args",
+            "as",
+            "casts",
+            "do",
+            "error",
+            "op",
+            "out",
+            "requires_grad",
+            "show_requires_grad",
+            "state",
+            "value",
+            "value_of",
+        ],
+    ),
+    ("enter", &["cache_enabled", "device", "do", "dtype", "enabled", "reuse", "state", "warns"]),
+    ("exit", &["do", "state"]),
+    ("inference_mode", &["do", "state"]),
+    ("other_thread", &["args", "do", "enabled_there", "op", "out"]),
+    ("scale_in_place", &["by", "do", "tensor"]),
+];
+
+/// The fields of an object that are not among these.
+fn fields(at: &str, object: &Value, known: &[&str]) -> Vec<String> {
+    let names = object.as_object().into_iter().flatten().map(|(name, _)| name);
+    let unknown = names.filter(|name| !known.contains(&name.as_str()));
+    unknown.map(|name| format!("an unknown field `{name}` of {at}")).collect()
+}
+
+/// What nobody reads of a call.
+pub(crate) fn of_call(case: &Value) -> Vec<String> {
+    let positional = case["args"].as_array().into_iter().flatten();
+    let named = case["kwargs"].as_object().into_iter().flatten().map(|(_, value)| value);
+    let arguments = positional.chain(named).flat_map(|value| match value.as_array() {
+        Some(list) => list.iter().collect::<Vec<_>>(),
+        None => vec![value],
+    });
+    let mut found = fields("a call", case, CALL);
+    found.extend(fields("`expect`", &case["expect"], EXPECT));
+    found.extend(arguments.flat_map(|value| fields("an argument", value, ARGUMENT)));
+    found
+}
+
+/// What nobody reads of a program.
+pub(crate) fn of_program(program: &Value) -> Vec<String> {
+    let mut found = fields("a program", program, PROGRAM);
+    let tensors = program["tensors"].as_object().into_iter().flatten();
+    found.extend(tensors.flat_map(|(_, tensor)| fields("a tensor", tensor, TENSOR)));
+    for step in program["program"].as_array().into_iter().flatten() {
+        let name = step["do"].as_str().unwrap_or("?");
+        match STEPS.iter().find(|(known, _)| *known == name) {
+            Some((_, known)) => found.extend(fields(&format!("the step `{name}`"), step, known)),
+            None => found.push(format!("an unknown step `{name}`")),
+        }
+    }
+    found
+}
+
+/// What nobody reads of a case of a device from outside.
+pub(crate) fn of_device(case: &Value) -> Vec<String> {
+    let mut found = fields("a case", case, DEVICE);
+    found.extend(fields("`expect`", &case["expect"], DEVICE_EXPECT));
+    found
+}
+
+/// Runs a case. A panic is what is wrong with it.
+pub(crate) fn caught(run: impl FnOnce() -> Vec<String>) -> Vec<String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        vec![format!("panicked: {}", text.unwrap_or("without words"))]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn call(region: &str, casts: &Value, out: &str) -> Value {
+        let x = json!({"tensor": "f32", "shape": [4, 4]});
+        json!({"id": "made/up", "device": "cpu", "op": "mm", "policy": "lower_precision_fp", "region": region,
+            "args": [x, x], "expect": {"casts": casts, "out": out}})
+    }
+
+    fn run(case: &Value) -> Vec<String> {
+        caught(|| crate::run_call(case, crate::cases::by_aten_name).0)
+    }
+
+    fn program(steps: &Value) -> Value {
+        json!({"id": "made/up", "device": "cpu", "tensors": {"x": {"dtype": "f32", "shape": [4, 4]}}, "program": steps})
+    }
+
+    #[test]
+    fn an_unknown_field_is_named() {
+        let low = json!([["0", "f32", "bf16"], ["1", "f32", "bf16"]]);
+        let mut case = call("bf16", &low, "bf16");
+        assert_eq!(run(&case), Vec::<String>::new());
+        case["weather"] = json!("fine");
+        case["expect"]["mood"] = json!(1);
+        case["args"][0]["colour"] = json!("red");
+        let found = run(&case).join("\n");
+        for name in ["`weather` of a call", "`mood` of `expect`", "`colour` of an argument"] {
+            assert!(found.contains(name), "{found}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_step_is_named() {
+        let found = crate::run_program(&program(&json!([{"do": "dance"}]))).0;
+        assert_eq!(found, ["an unknown step `dance`"]);
+        let case = json!({"id": "pu1/made_up", "steps": ["sing"], "expect": {}});
+        let found = caught(|| crate::outside::run(&case)).join("\n");
+        assert!(found.contains("a step that nobody has words for: sing"), "{found}");
+    }
+
+    #[test]
+    fn a_region_of_another_device_casts_nothing_here() {
+        let of = |device: &str, dtype: &str, casts: &Value, out: &str| {
+            program(&json!([{"do": "enter", "device": device, "dtype": dtype},
+                {"do": "call", "op": "mm", "args": ["x", "x"], "out": out, "casts": casts}, {"do": "exit"}]))
+        };
+        let low = json!([["x", "f32", "bf16"], ["x", "f32", "bf16"]]);
+        assert_eq!(crate::run_program(&of("cpu", "bf16", &low, "bf16")).0, Vec::<String>::new());
+        assert_eq!(
+            crate::run_program(&of("cuda", "bf16", &json!([]), "f32")).0,
+            Vec::<String>::new()
+        );
+        assert_ne!(crate::run_program(&of("cuda", "bf16", &low, "bf16")).0, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_region_whose_dtype_the_device_does_not_take_is_off() {
+        assert_eq!(run(&call("f64", &json!([]), "f32")), Vec::<String>::new());
+        assert_ne!(run(&call("f64", &json!([["0", "f32", "f64"]]), "f64")), Vec::<String>::new());
+    }
+}
