@@ -277,6 +277,14 @@ fn quantile_type(cx: &InferCx<'_>) -> infer::Answer {
     Ok(Inferred::one(TensorType { dtype: x.dtype, shape }))
 }
 
+/// A share of the way from one number to another, which may be infinite.
+fn between<'t>(low: Var<'t>, high: Var<'t>, way: Var<'t>) -> Var<'t> {
+    let weighed = low.mul(way.rsub(1.0)).add(high.mul(way));
+    let weighed = way.eq(0.0).choose(low, weighed);
+    let is_infinite = low.isinf().logical_or(high.isinf());
+    is_infinite.choose(weighed, low.lerp_by(high, way))
+}
+
 fn quantile<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
     let (x, q) = (cx.args[0], cx.args[1]);
     let lines = match cx.attrs.int("dim").filter(|_| x.rank() > 0) {
@@ -304,7 +312,7 @@ fn quantile<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
             let below = rank.floor();
             let half = || cx.tracer.full(rank.ty(), 0.5);
             let way = if how == "midpoint" { half() } else { rank.sub(below) };
-            at(below).lerp_by(at(rank.ceil()), way)
+            between(at(below), at(rank.ceil()), way)
         }
     };
     let y = if q.rank() == 1 { y.movedim(&[-1], &[0]) } else { y };

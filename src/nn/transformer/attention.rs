@@ -116,7 +116,7 @@ impl<'t> Values<'t> for Attend<'t> {
 /// heads. As in PyTorch weights are a tensor of all queries and keys, and attention is computed op by op, unless they are not asked for:
 /// [`without_weights`](Self::without_weights) attention is one kernel, whose memory grows with the length alone.
 ///
-/// A query that sees no key has NaN where weights are asked for, and zeros in front of the last product where they are not.
+/// A query that sees no key has zeros in front of the last product, and weights of zero.
 ///
 /// The parameters are `in_proj_weight: [3 · width, width]` (or `q_proj_weight`, `k_proj_weight` and `v_proj_weight` where keys or values
 /// have another width), `in_proj_bias: [3 · width]`, `out_proj.weight` and `out_proj.bias`, and with

@@ -51,7 +51,7 @@ impl<'t> Var<'t> {
     /// `[L, width]`, key and value have `S` in the place of `L`. Gives a result like the query and, unless they are not needed, the weights, `[N, L, S]`, with heads in front of `L` if
     /// they are asked for.
     ///
-    /// With weights a query that sees no key has NaN for both, and NaN behind a mask gets through, as in PyTorch. Without them such a query has zeros in front of the last product.
+    /// A query that sees no key has zeros in front of the last product, and weights of zero, where PyTorch has NaN. With weights, NaN behind a mask gets through, as in PyTorch.
     ///
     /// ```
     /// use tracecast_ir::functions::MultiHead;
@@ -166,7 +166,9 @@ impl<'t> MultiHead<'t> {
             Some(added) => added.baddbmm(q, k, None, None),
             None => q.bmm(k),
         };
-        let mut weights = split(scores.softmax(-1));
+        // A query that sees no key has weights of zero.
+        let weights = added.map_or_else(|| scores.softmax(-1), |_| scores.safe_softmax(-1));
+        let mut weights = split(weights);
         if let Some((p, rng, stream)) = self.dropout {
             weights = weights.dropout(rng, p, stream);
         }

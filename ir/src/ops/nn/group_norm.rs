@@ -103,7 +103,9 @@ fn forward<'t>(cx: &ExpandCx<'_, 't>) -> Results<'t> {
     let mean = x.mean([2].keep());
     let away = x.sub(mean);
     let variance = away.mul(away).mean([2].keep());
-    let rstd = variance.add(cx.attrs.float("eps").unwrap_or(0.0)).rsqrt();
+    let root = variance.add(cx.attrs.float("eps").unwrap_or(0.0)).rsqrt();
+    // NaN if the variance is infinite: zeros would look like equal numbers.
+    let rstd = root.add(variance.mul(0.0));
     // A row of one channel is finished where it was measured.
     let y = if shape[2] == 1 {
         let row = |v: Var<'t>| v.reshape_to(&Shape::from(crate::sizes![1, shape[1], 1]));

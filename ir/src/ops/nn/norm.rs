@@ -102,7 +102,9 @@ fn forward<'t>(cx: &ExpandCx<'_, 't>) -> crate::Results<'t> {
     let mean = x.mean([1].keep());
     let centred = x.sub(mean);
     let variance = centred.mul(centred).mean([1].keep());
-    let rstd = variance.add(cx.attrs.float("eps").expect("required")).rsqrt();
+    let root = variance.add(cx.attrs.float("eps").expect("required")).rsqrt();
+    // NaN if the variance is infinite: zeros would look like equal numbers.
+    let rstd = root.add(variance.mul(0.0));
     let mut y = centred.mul(rstd);
     if let Some(weight) = cx.get(1) {
         y = y.mul(one_row(weight));
