@@ -44,7 +44,7 @@ pub(crate) struct Known {
 }
 
 /// The rows.
-pub(crate) const ALL: &[Known] = &[
+const ALL: &[Known] = &[
     Known {
         row: "a float cast to an integer dtype that does not hold it",
         ops: &["byte", "int", "long"],
@@ -238,6 +238,136 @@ pub(crate) const ALL: &[Known] = &[
         is_free: false,
     },
 ];
+
+const POLES: &str = "gradients of special functions at poles and infinities";
+const STEPS: &str = "what overflows or underflows in a step between the operands and the result";
+const NARROW: &str = "losses that PyTorch computes op by op in 16 bits";
+const TARGETS: &str = "gradients of targets and losses where a logarithm is infinite";
+const SIGNS: &str = "`-0.0` and numbers that become it in `relu` and other functions";
+const NAN_ROWS: &str = "norms and distances of rows that hold NaN";
+
+/// A row of the page, the part and what of it differs, in which dtypes, all if there are none, and of which operators.
+type End = (&'static str, Part, What, &'static [&'static str], &'static [&'static str]);
+
+/// What else differs at the ends of domains, `ends.jsonl.gz`.
+const ENDS: &[End] = &[
+    (POLES, Part::Out, What::Numbers, &["f32", "f64"], &["digamma", "lgamma", "polygamma"]),
+    (
+        POLES,
+        Part::Grad,
+        What::Numbers,
+        &[],
+        &["digamma", "lgamma", "polygamma", "logit", "special.ndtri", "atan2", "hypot"],
+    ),
+    (
+        STEPS,
+        Part::Out,
+        What::Numbers,
+        &[],
+        &["gelu", "std", "var", "soft_margin_loss", "fmod", "remainder"],
+    ),
+    (
+        STEPS,
+        Part::Grad,
+        What::Numbers,
+        &[],
+        &["addcdiv", "addcmul", "div", "mse_loss", "rms_norm", "soft_margin_loss", "std", "var"],
+    ),
+    (
+        NARROW,
+        Part::Out,
+        What::Numbers,
+        &["f16", "bf16"],
+        &[
+            "binary_cross_entropy_with_logits",
+            "cosine_embedding_loss",
+            "cosine_similarity",
+            "kl_div",
+            "log_softmax",
+            "logit",
+            "poisson_nll_loss",
+            "pow",
+            "prod",
+            "renorm",
+            "triplet_margin_loss",
+        ],
+    ),
+    (NARROW, Part::Out, What::SignsOfZero, &["f16"], &["pow"]),
+    (
+        NARROW,
+        Part::Grad,
+        What::Numbers,
+        &["f16", "bf16"],
+        &[
+            "binary_cross_entropy",
+            "binary_cross_entropy_with_logits",
+            "cosine_embedding_loss",
+            "cosine_similarity",
+            "cross_entropy",
+            "gaussian_nll_loss",
+            "group_norm",
+            "layer_norm",
+            "log_softmax",
+            "logsumexp",
+            "margin_ranking_loss",
+            "poisson_nll_loss",
+            "pow",
+            "softsign",
+            "triplet_margin_loss",
+        ],
+    ),
+    (
+        TARGETS,
+        Part::Grad,
+        What::Numbers,
+        &[],
+        &["binary_cross_entropy", "kl_div", "poisson_nll_loss"],
+    ),
+    (SIGNS, Part::Out, What::SignsOfZero, &[], &["batch_norm", "nll_loss", "soft_margin_loss"]),
+    (
+        "`maximum` and `minimum` of `0.0` and `-0.0`",
+        Part::Out,
+        What::SignsOfZero,
+        &[],
+        &["clamp", "clamp_max", "clamp_min"],
+    ),
+    (
+        "gradients of `cumprod` and `logcumsumexp` beside infinities and NaN",
+        Part::Grad,
+        What::Numbers,
+        &[],
+        &["cumprod", "logcumsumexp"],
+    ),
+    (
+        NAN_ROWS,
+        Part::Grad,
+        What::Numbers,
+        &[],
+        &["clamp", "linalg.vector_norm", "pairwise_distance", "renorm"],
+    ),
+    ("`quantile` between a number and infinity", Part::Out, What::Numbers, &[], &["quantile"]),
+];
+
+/// The first cells of all rows.
+pub(crate) fn rows() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|known| known.row).chain(ENDS.iter().map(|(row, ..)| *row))
+}
+
+/// The row that names a difference at the end of a domain.
+pub(crate) fn at_the_end(
+    case: &Case,
+    part: Part,
+    difference: Option<&Difference>,
+) -> Option<&'static str> {
+    let (entry, dtype) = case.entry();
+    let found = ENDS.iter().find(|(_, of, what, dtypes, ops)| {
+        *of == part
+            && Some(*what) == difference.map(|d| d.what)
+            && ops.contains(&case.op.as_str())
+            && (dtypes.is_empty() || dtypes.contains(&dtype))
+    });
+    found.filter(|_| entry.starts_with("ends.")).map(|(row, ..)| *row)
+}
 
 /// The row that names a difference.
 pub(crate) fn known(

@@ -2,7 +2,7 @@
 
 use crate::cases::{Case, Wanted};
 use crate::compare::{Difference, differences};
-use crate::known::{ALL, Known, Part, known};
+use crate::known::{Known, Part, at_the_end, known};
 use crate::run::Ran;
 use crate::ties::{self, Differs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -207,7 +207,10 @@ impl Report {
                 if *is_free { Verdict::Ruled } else { Verdict::Differs }
             }
             None => {
-                self.unnamed.push(line);
+                match at_the_end(case, part, difference) {
+                    Some(row) => self.different.entry(row).or_default().push(line),
+                    None => self.unnamed.push(line),
+                }
                 Verdict::Differs
             }
         }
@@ -231,7 +234,7 @@ impl Report {
 
     /// The rows of the page that differences of this family have.
     pub(crate) fn rows(&self) -> BTreeSet<&'static str> {
-        ALL.iter().map(|known| known.row).filter(|row| self.different.contains_key(row)).collect()
+        self.different.keys().copied().collect()
     }
 }
 

@@ -41,8 +41,8 @@ impl<'t> Var<'t> {
                 return Err(format!("the variance is {}", variance.ty()));
             }
             // The bound has no gradient, and the variance its own below it.
-            let low = variance.detach().clamp_to(Some(eps), None);
-            let bounded = low.add(variance.sub(variance.detach()));
+            let low = variance.sub(variance.detach()).add(eps);
+            let bounded = variance.lt(eps).choose(low, variance);
             let gap = self.sub(target);
             let each = bounded.log().add(gap.square().div(bounded)).mul(0.5);
             let each = if full { each.add(0.5 * std::f64::consts::TAU.ln()) } else { each };

@@ -193,41 +193,60 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// At least `least` and at most `most`, which have the whole gradient where they are taken: [`torch.clamp`](https://docs.pytorch.org/docs/stable/generated/torch.clamp.html).
+    /// At least `least` and at most `most`, which have the whole gradient where they are taken, and half of it where the element is as large: [`torch.clamp`](https://docs.pytorch.org/docs/stable/generated/torch.clamp.html).
     #[track_caller]
     pub fn clamp(self, least: Option<Var<'t>>, most: Option<Var<'t>>) -> Var<'t> {
         named(self, "clamp", || {
-            if least.is_none() && most.is_none() {
-                return Err("takes at least one bound".to_owned());
-            }
-            let within = |x: Var<'t>, bound: Option<Var<'t>>, of_least: bool| {
-                bound.map_or(x, |m| {
-                    let beyond = if of_least { x.lt(m) } else { x.gt(m) };
-                    beyond.logical_or(m.isnan()).choose(m, x)
-                })
-            };
-            // A NaN stays one and has no gradient.
-            let x = if self.dtype().is_float() {
-                self.isnan().choose(self.detach(), self)
-            } else {
-                self
-            };
-            Ok(within(within(x, least, true), most, false))
+            Ok(match (least, most) {
+                (None, None) => return Err("takes at least one bound".to_owned()),
+                (Some(least), None) => self.maximum(least),
+                (None, Some(most)) => self.minimum(most),
+                (Some(least), Some(most)) => self.within_bounds(least, most)?,
+            })
         })
     }
 
-    /// As [`clamp`](Var::clamp), with numbers as bounds. Between two of them an element that is one of them has no gradient, as in PyTorch.
+    /// Of three numbers the middle one, or `most` where it is less than `least`. Beside NaN the element has the gradient.
+    fn within_bounds(self, least: Var<'t>, most: Var<'t>) -> Result<Var<'t>, String> {
+        // Compared in the dtype of all three: a negative number is none in that of bytes.
+        let dtype = infer::promote([self.ty(), least.ty(), most.ty()].iter())?;
+        let [x, least, most] = [self, least, most].map(|v| v.to(dtype));
+        let is_most = x.gt(most).logical_or(least.gt(most));
+        let y = is_most.choose(most, x.lt(least).choose(least, x));
+        if !dtype.is_float() {
+            return Ok(y);
+        }
+        // What equals one of two different bounds shares the gradient with it.
+        let differ = least.lt(most);
+        let shared = |bound: Var<'t>| x.eq(bound).logical_and(differ);
+        let y = shared(least).choose(x.maximum(least), y);
+        let y = shared(most).choose(x.minimum(most), y);
+        // Of opposite infinities the sum is NaN as well, so each is asked.
+        let is_nan = x.isnan().logical_or(least.isnan()).logical_or(most.isnan());
+        Ok(is_nan.choose(x.add(x.tracer().full(x.ty(), f64::NAN)), y))
+    }
+
+    /// As [`clamp`](Var::clamp), with numbers as bounds. An element that is one of them, or NaN, has no gradient, as in PyTorch.
     #[track_caller]
     pub fn clamp_to(self, least: Option<f64>, most: Option<f64>) -> Var<'t> {
         named(self, "clamp_to", || {
             let number = |v: f64| self.beside(v).1;
-            let y = self.clamp(least.map(number), most.map(number));
-            let (Some(least), Some(most)) = (least, most) else { return Ok(y) };
+            if least.is_none() && most.is_none() {
+                return Err("takes at least one bound".to_owned());
+            }
+            let within = |x: Var<'t>, bound: Option<f64>, of_least: bool| {
+                bound.map(number).map_or(x, |m| {
+                    let beyond = if of_least { x.lt(m) } else { x.gt(m) };
+                    beyond.logical_or(m.isnan()).choose(m, x)
+                })
+            };
+            let y = within(within(self, least, true), most, false);
             if !self.dtype().is_float() {
                 return Ok(y);
             }
-            let is_bound = self.eq(least).logical_or(self.eq(most));
-            Ok(is_bound.choose(y.detach(), y))
+            let bounds = least.into_iter().chain(most).map(|bound| self.eq(bound));
+            let is_fixed = bounds.fold(self.isnan(), |a, b| a.logical_or(b));
+            Ok(is_fixed.choose(y.detach(), y))
         })
     }
 

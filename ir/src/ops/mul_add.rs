@@ -5,7 +5,9 @@
 use super::elementwise::Elementwise;
 use super::infer;
 use crate::kernel::ScalarOp;
-use crate::op::{Dispatch, Domain, FLOATS, InferCx, Rounding, composite, core, map, rule};
+use crate::op::{
+    Dispatch, Domain, FLOATS, GradCx, Grads, InferCx, Rounding, composite, core, map, rule,
+};
 use crate::{Attrs, Var};
 use smallvec::smallvec;
 
@@ -92,7 +94,7 @@ LERP_BY = lerp_by(start, end, weight) -> (y) {
         }
         one_float(cx)
     },
-    body:     composite(None, &|cx| {
+    body:     composite(Some(rule(&lerp_gradient)), &|cx| {
         let (start, end, weight) = (cx.args[0], cx.args[1], cx.args[2]);
         let way = end.sub(start);
         let near = way.mul_add(start, weight);
@@ -147,6 +149,15 @@ fn one_float(cx: &InferCx<'_>) -> infer::Answer {
         return Err(format!("operands are {first} and {other}, expected one dtype"));
     }
     infer::promoted(cx)
+}
+
+/// Not the gradients of the two forms that are chosen from: that of the other one is zero times infinity.
+fn lerp_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
+    let wide = |x: Var<'t>| x.to(x.dtype().compute());
+    let (dy, weight) = (wide(cx.dy()), wide(cx.args[2]));
+    let way = wide(cx.args[1]).sub(wide(cx.args[0]));
+    let grads = [dy.mul(weight.rsub(1.0)), dy.mul(weight), dy.mul(way)];
+    grads.iter().zip(cx.args).map(|(g, arg)| Some(g.to(arg.dtype()))).collect()
 }
 
 /// `x` times the value that was given, or the number in its place.

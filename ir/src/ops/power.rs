@@ -192,7 +192,9 @@ ATAN2 = atan2(x, other) -> (y) {
     body:     composite(
         Some(rule(&|cx| {
             let (x, y) = (cx.args[0], cx.args[1]);
-            let scale = x.mul(x).add(y.mul(y)).reciprocal();
+            let square = x.mul(x).add(y.mul(y));
+            // At the origin there is no slope, nor so near that the square is none.
+            let scale = square.eq(0.0).choose(square, square.reciprocal());
             let (dx, dy) = (y.mul(scale), x.neg().mul(scale));
             smallvec![Some(cx.dy().mul(dx)), Some(cx.dy().mul(dy))]
         })),

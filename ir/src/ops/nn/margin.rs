@@ -46,7 +46,7 @@ MULTI_MARGIN_LOSS = multi_margin_loss(x, target, weight: optional; p: OptFloat, 
         let (rows, classes) = (x.size(0), x.size(1));
         let target = cx.args[1].reshape_to(&Shape::new(&[rows, 1.into()]));
         let own = x.gather(target, 1);
-        let gap = above_zero(x.sub(own).add(cx.attrs.float("margin").unwrap_or(1.0)));
+        let gap = above_zero(own.rsub(cx.attrs.float("margin").unwrap_or(1.0)).add(x));
         let gap = if cx.attrs.float("p") == Some(2.0) { gap.mul(gap) } else { gap };
         let is_own = cx.tracer.iota(DType::I64, &Shape::new(&[1.into(), classes]), 1).eq(target);
         let mut each = is_own.choose(cx.tracer.zeros_like(gap), gap);
@@ -129,7 +129,7 @@ TRIPLET_MARGIN_LOSS = triplet_margin_loss(x, positive, negative; margin: OptFloa
         }
         let gap = near.sub(far).add(cx.attrs.float("margin").unwrap_or(1.0));
         let shape = gap.shape();
-        finish(cx, above_zero(gap), &shape)
+        finish(cx, gap.clamp_to(Some(0.0), None), &shape)
     }),
     rounding: ROUNDED,
     facts:    LOSS,
@@ -156,7 +156,7 @@ COSINE_EMBEDDING_LOSS = cosine_embedding_loss(x1, x2, target; margin: OptFloat, 
     body:     composite(None, &|cx| {
         let (x, other, target) = (cx.args[0], cx.args[1], cx.args[2]);
         let cos = product(x, other).div(squared(x).mul(squared(other)).sqrt());
-        let far = above_zero(cos.sub(cx.attrs.float("margin").unwrap_or(0.0)));
+        let far = cos.sub(cx.attrs.float("margin").unwrap_or(0.0)).clamp_to(Some(0.0), None);
         let zero = cx.tracer.zeros_like(cos);
         let near = target.eq(1.0).choose(cos.rsub(1.0), zero);
         // No byte is -1.
@@ -236,7 +236,7 @@ fn finish<'t>(cx: &ExpandCx<'_, 't>, each: Var<'t>, outer: &Shape) -> Results<'t
     }]
 }
 
-/// `x` where it is above zero.
+/// `x` where it is above zero; zero in the place of NaN, as in PyTorch's kernels of margins between classes.
 fn above_zero(x: Var<'_>) -> Var<'_> {
     x.gt(0.0).choose(x, x.tracer().zeros_like(x))
 }

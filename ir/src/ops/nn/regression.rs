@@ -4,13 +4,14 @@
 
 use super::loss::Reduction;
 use crate::op::{
-    Dispatch, Domain, ExpandCx, FLOATS, Facts, InferCx, Intrinsic, Rounding, composite,
+    Dispatch, Domain, ExpandCx, FLOATS, Facts, GradCx, Grads, InferCx, Intrinsic, Rounding,
+    composite, rule,
 };
 use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
 use crate::ops::power::Powers;
 use crate::ops::reduce::Reductions;
-use crate::{DType, IntoDims, Results, Shape, Var};
+use crate::{DType, IntoDims, Number, Results, Shape, Var};
 use smallvec::smallvec;
 
 const LISTED: Dispatch = Dispatch::Listed { overload: "" };
@@ -41,8 +42,8 @@ SMOOTH_L1_LOSS = smooth_l1_loss(x, target; reduction: OptStr, beta: OptFloat) ->
         if beta == 0.0 {
             return finish(cx, d.abs());
         }
-        let near = d.mul(d).mul(0.5).div(beta);
-        finish(cx, d.abs().lt(beta).choose(near, d.abs().sub(0.5 * beta)))
+        let is_far = d.abs().ge(beta);
+        finish(cx, is_far.choose(d.abs().sub(0.5 * beta), square(d, is_far).mul(0.5).div(beta)))
     }),
     rounding: ROUNDED,
     facts:    LOSS,
@@ -59,7 +60,8 @@ HUBER_LOSS = huber_loss(x, target; reduction: OptStr, delta: OptFloat) -> (loss)
     body:     composite(None, &|cx| {
         let (d, delta) = (cx.args[0].sub(cx.args[1]), cx.attrs.float("delta").unwrap_or(1.0));
         let far = d.abs().sub(0.5 * delta).mul(delta);
-        finish(cx, d.abs().le(delta).choose(d.mul(d).mul(0.5), far))
+        let is_far = d.abs().gt(delta);
+        finish(cx, is_far.choose(far, square(d, is_far).mul(0.5)))
     }),
     rounding: ROUNDED,
     facts:    LOSS,
@@ -70,11 +72,8 @@ HUBER_LOSS = huber_loss(x, target; reduction: OptStr, delta: OptFloat) -> (loss)
 BINARY_CROSS_ENTROPY = binary_cross_entropy(x, target, weight: optional; reduction: OptStr) -> (loss) {
     dispatch: LISTED,
     infer:    &reduced,
-    body:     composite(None, &|cx| {
-        let (x, target) = (cx.args[0], cx.args[1]);
-        let other = x.rsub(1.0);
-        let each = target.sub(1.0).mul(bounded_log(other)).sub(target.mul(bounded_log(x)));
-        finish(cx, weighed(each, cx.get(2)))
+    body:     composite(Some(rule(&entropy_gradient)), &|cx| {
+        finish(cx, weighed(entropy(cx.args[0], cx.args[1]), cx.get(2)))
     }),
     rounding: ROUNDED,
     facts:    LOSS,
@@ -240,13 +239,46 @@ fn bounded_log(x: Var<'_>) -> Var<'_> {
     x.log().clamp_to(Some(-100.0), None)
 }
 
+/// The square of what is not far: elsewhere an infinite slope would meet a gradient of zero.
+fn square<'t>(d: Var<'t>, is_far: Var<'t>) -> Var<'t> {
+    let d = is_far.choose(d.tracer().zeros_like(d), d);
+    d.mul(d)
+}
+
+/// The cross entropy of each element.
+fn entropy<'t>(x: Var<'t>, target: Var<'t>) -> Var<'t> {
+    target.sub(1.0).mul(bounded_log(x.rsub(1.0))).sub(target.mul(bounded_log(x)))
+}
+
+/// That of the closed form, finite where a probability is 0 or 1: the parts of the loss have infinite slopes there.
+fn entropy_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
+    let wide = |x: Var<'t>| x.to(cx.out().dtype().compute());
+    let (x, target, weight) = (wide(cx.args[0]), wide(cx.args[1]), cx.get(2).map(wide));
+    let dy = wide(cx.dy());
+    let dy = match Reduction::of(cx.attrs) {
+        Ok(Reduction::None | Reduction::Sum) => dy,
+        _ => dy.div(Number::from(x.ty().numel())),
+    };
+    let dy = dy.expand_to(&x.shape());
+    let part = weighed(dy, weight);
+    // PyTorch's bound of the variance of a coin.
+    let variance = x.rsub(1.0).mul(x);
+    let dx = part
+        .mul(x.sub(target))
+        .div(variance.lt(1e-12).choose(cx.tracer.full(x.ty(), 1e-12), variance));
+    let dtarget = part.mul(bounded_log(x.rsub(1.0)).sub(bounded_log(x)));
+    let dweight = weight.map(|_| dy.mul(entropy(x, target)));
+    let grads = [Some(dx), Some(dtarget)].into_iter().chain(dweight.map(Some));
+    grads.zip(cx.args).map(|(g, arg)| g.map(|g| g.to(arg.dtype()))).collect()
+}
+
 /// `log(sigmoid(x))`.
 fn soft_log(x: Var<'_>) -> Var<'_> {
     let rest = x.abs().neg().exp().add(1.0).log();
     x.minimum(x.tracer().zeros_like(x)).sub(rest)
 }
 
-/// `x` where it is not below zero: there its gradient is whole.
+/// `x` where it is above zero. At zero there is no gradient.
 fn above_zero(x: Var<'_>) -> Var<'_> {
     x.clamp_to(Some(0.0), None)
 }
