@@ -83,6 +83,8 @@ impl Network {
         model: impl Module + 'static,
         batch: [(&'static str, Tensor); N],
     ) -> Self {
+        // Positions are as many as the tokens.
+        let model = model.for_input(batch[0].1.ty().clone());
         Network { model: Box::new(model), batch: batch.into(), loss: Loss::CrossEntropy }
     }
 
@@ -113,7 +115,7 @@ impl Network {
 
     /// Puts the first values of the model's parameters and buffers into a store.
     pub(crate) fn start(&self, store: &mut Store) {
-        for entry in self.model.entries().expect("it decides nothing by sizes") {
+        for entry in self.model.entries().expect("the type of its input is known") {
             let shape = entry.ty.shape.numbers();
             let (name, count) = (entry.name.as_str(), shape.iter().product::<usize>());
             let value = match (entry.role, shape.len()) {
