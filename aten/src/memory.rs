@@ -1,7 +1,7 @@
 //! [`Memory`]: the versions of tensors that are written to, and of the views that share their elements.
 //!
 //! This is PyTorch's functionalisation. A tensor is a storage and a path of views. A write puts the new value of a view back through its path, which
-//! gives the storage a new version; a tensor of an older version is computed again from the storage when it is read.
+//! gives the storage a new version; reading a tensor of an older version rematerialises it from the storage.
 
 use crate::argument::Argument;
 use crate::call::{Bound, Given, Operator};

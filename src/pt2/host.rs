@@ -47,9 +47,9 @@ impl<'t> Host<'t> for InContext<'_, 't> {
 }
 
 /// Notes an entry of a model that is asked for its parameters.
-pub(super) fn declare<'t>(cx: &Context<'t>, entry: &Entry) -> Var<'t> {
+pub(super) fn declare(cx: &Context<'_>, entry: &Entry) {
     match entry.role {
         Role::Param => cx.parameter(&entry.name, entry.ty.clone(), entry.start.clone()),
         _ => cx.buffer(&entry.name, entry.ty.clone(), entry.start.clone()),
-    }
+    };
 }

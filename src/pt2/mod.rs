@@ -65,11 +65,7 @@ impl Model {
     }
 
     fn changed(self, change: impl FnOnce(Exported) -> Result<Exported>) -> Result<Model> {
-        let exported = match Arc::try_unwrap(self.exported) {
-            Ok(exported) => exported,
-            Err(shared) => Exported::open(shared.path())?,
-        };
-        Ok(change(exported)?.into())
+        Ok(change(Arc::unwrap_or_clone(self.exported))?.into())
     }
 
     /// The same with a constant of the file as an input of that name: the labels of a loss that was exported with the model.
@@ -88,7 +84,8 @@ impl Model {
         self.changed(|exported| exported.renamed(input, name))
     }
 
-    /// The same with parameters that are not trained: those whose names match `pattern`, where `*` stands for any text.
+    /// The same with parameters that are not trained: those whose names match `pattern`, where `*` stands for any run of characters without a dot and
+    /// `**` for any run.
     ///
     /// # Errors
     /// If no trained parameter matches.
@@ -97,11 +94,9 @@ impl Model {
     }
 
     /// The same without the autocast regions of the file.
-    ///
-    /// # Errors
-    /// If the model is shared and the file cannot be opened again.
-    pub fn without_regions(self) -> Result<Model> {
-        self.changed(|exported| Ok(exported.without_regions()))
+    #[must_use]
+    pub fn without_regions(self) -> Model {
+        Arc::unwrap_or_clone(self.exported).without_regions().into()
     }
 
     /// The parameters and buffers with the values of the file.
@@ -238,8 +233,9 @@ impl Model {
 impl Module for Model {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         if cx.is_declaring() {
-            for entry in self.read_entries().unwrap_or_default() {
-                host::declare(cx, entry);
+            match self.read_entries() {
+                Ok(entries) => entries.iter().for_each(|entry| host::declare(cx, entry)),
+                Err(error) => cx.refuse(error),
             }
             return cx.unknown();
         }

@@ -139,3 +139,48 @@ fn results_under_bf16_are_as_near_as_pytorchs() {
     }
     assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
 }
+
+#[test]
+fn changes_of_a_shared_model_stay() {
+    let model = open("net_vae.eval.pt2").renamed("args_0", "x").unwrap();
+    let names = |model: &pt2::Model| -> Vec<String> {
+        model.exported().inputs().iter().map(|input| input.name.clone()).collect()
+    };
+    let trained = |model: &pt2::Model| {
+        model.exported().states().iter().filter(|state| state.is_trained).count()
+    };
+    let all = trained(&model);
+    // A program keeps a copy of the model that it records.
+    let program = model.jit(Options::new());
+    let frozen = model.clone().frozen("**.weight").unwrap();
+    assert_eq!((names(&frozen), names(&model)), (vec!["x".to_owned()], vec!["x".to_owned()]));
+    assert!(trained(&frozen) < all && trained(&model) == all);
+    let still = frozen.without_regions();
+    assert!(trained(&still) < all && names(&still) == ["x"]);
+    let x = Tensor::rand([2, 64], 0).unwrap();
+    let mut store = still.store().unwrap();
+    assert!(program.run(&mut store, &[("x", &x)]).is_ok());
+    let error = still.frozen("*.nowhere").unwrap_err().to_string();
+    assert!(error.contains("nowhere"), "{error}");
+}
+
+/// A module with an exported model inside.
+struct Around(pt2::Model);
+
+impl Module for Around {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        cx.call("inner", &self.0, x)
+    }
+}
+
+#[test]
+fn weights_that_cannot_be_read_are_an_error_of_the_module_around() {
+    let whole = std::fs::read(crate::answers::folder().join("net_vae.eval.pt2")).unwrap();
+    let path = std::env::temp_dir().join(format!("around-{}.pt2", std::process::id()));
+    std::fs::write(&path, whole).unwrap();
+    let around = Around(pt2::open(&path).unwrap());
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+    let error = around.init(&mut Store::new(), 0).unwrap_err().to_string();
+    std::fs::remove_file(&path).unwrap();
+    assert!(error.contains("around-"), "{error}");
+}

@@ -12,15 +12,18 @@ use crate::program::{Extent, Give, Meta, Operand, Program, Take, meta};
 use serde_json::Value as Json;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tracecast_ir::policy::matches_name;
 use tracecast_ir::{DType, Shape, Size, TensorType, Tracer, Var};
 use tracecast_runtime::error::UnrecordedCall;
 use tracecast_runtime::{Error, Result, Tensor};
 
-/// A model that PyTorch exported.
+/// A model that PyTorch exported. Copies share the file and the program.
+#[derive(Clone)]
 pub struct Exported {
     pub(crate) path: PathBuf,
-    archive: Archive,
-    pub(crate) program: Program,
+    archive: Arc<Archive>,
+    pub(crate) program: Arc<Program>,
     pub(crate) inputs: Vec<Input>,
     pub(crate) states: Vec<State>,
     pub(crate) constants: Vec<Constant>,
@@ -91,14 +94,14 @@ impl Exported {
         let used = used(&program);
         let mut exported = Exported {
             path: path.to_owned(),
-            archive,
+            archive: Arc::new(archive),
             inputs: Vec::new(),
             states: Vec::new(),
             constants: Vec::new(),
             outputs: Vec::new(),
             regions: true,
             warnings: program.warnings.clone(),
-            program,
+            program: Arc::new(program),
         };
         let takes = exported.program.takes.clone();
         if takes.len() != exported.program.graph.inputs.len() {
@@ -282,14 +285,18 @@ impl Exported {
         Ok(self)
     }
 
-    /// The same with parameters that are not trained: those whose names match, where `*` stands for any text.
+    /// The same with parameters that are not trained: those whose names match, where `*` stands for any run of characters without a dot and `**`
+    /// for any run.
     ///
     /// # Errors
     /// If none matches.
     pub fn frozen(mut self, pattern: &str) -> Result<Exported> {
         let matching = |state: &&mut State| {
             state.is_trained
-                && [&state.name].into_iter().chain(&state.tied).any(|name| matches(pattern, name))
+                && [&state.name]
+                    .into_iter()
+                    .chain(&state.tied)
+                    .any(|name| matches_name(pattern, name))
         };
         let found =
             self.states.iter_mut().filter(matching).map(|state| state.is_trained = false).count();
@@ -359,14 +366,6 @@ fn absent(option: &'static str, what: &str, name: &str, known: &[impl AsRef<str>
     let more = if known.len() > SHOWN { ", …" } else { "" };
     let message = format!("there is no {what} `{name}`: there are {}{more}", shown.join(", "));
     Error::Option { option, message }
-}
-
-/// Whether a name is that of a pattern, in which `*` stands for any text.
-fn matches(pattern: &str, name: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
-    let Some(name) = name.strip_prefix(head) else { return false };
-    rest.is_empty()
-        || (0..=name.len()).any(|at| name.is_char_boundary(at) && matches(rest, &name[at..]))
 }
 
 /// The values that nodes and results use.
