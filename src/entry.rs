@@ -1,6 +1,8 @@
 //! [`Entry`]: what a part of a program keeps in the store, and how it starts.
 
 use crate::error::{Error, Result};
+use std::fmt;
+use std::sync::Arc;
 use tracecast_ir::kernel::philox::{random_bits, uniform_f32};
 use tracecast_ir::{Role, TensorType};
 use tracecast_runtime::{Store, Tensor};
@@ -39,10 +41,35 @@ pub enum Start {
     Sparse(f64, f64),
     /// These numbers, converted to the dtype of the entry.
     Given(Tensor),
+    /// The numbers that are read when they are wanted, converted to the dtype of the entry. The entry keeps no copy.
+    Read(Reader),
     /// As another start, but the row at this position of the first axis is zero.
     ExceptRow(usize, Box<Start>),
     /// The state of the random number generator: the seed and the step number 0.
     Seed,
+}
+
+/// Where the first numbers of an entry are read, a file for example. Copies are equal; readers that were made apart are not.
+#[derive(Clone)]
+pub struct Reader(Arc<dyn Fn() -> Result<Tensor> + Send + Sync>);
+
+impl Reader {
+    /// Calls `read` each time the numbers are wanted.
+    pub fn new(read: impl Fn() -> Result<Tensor> + Send + Sync + 'static) -> Self {
+        Reader(Arc::new(read))
+    }
+}
+
+impl PartialEq for Reader {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reader")
+    }
 }
 
 impl Entry {
@@ -87,7 +114,7 @@ impl Entry {
     /// The value it starts with. Equal names and seeds give equal values.
     ///
     /// # Errors
-    /// If no tensor has its type.
+    /// If no tensor has its type, or its numbers cannot be read.
     pub fn tensor(&self, seed: u64) -> Result<Tensor> {
         self.started(&self.start, seed)
     }
@@ -118,6 +145,7 @@ impl Entry {
             &Start::Orthogonal(gain) => self.orthogonal(ty, gain, seed)?,
             &Start::Sparse(share, deviation) => self.sparse(ty, share, deviation, seed)?,
             Start::Given(numbers) => numbers.cast(ty.dtype)?.reshape(ty.shape)?,
+            Start::Read(reader) => (reader.0)()?.cast(ty.dtype)?.reshape(ty.shape)?,
             Start::ExceptRow(row, other) => {
                 let numbers = self.started(other, seed)?.to_f64s();
                 let sizes = ty.shape.numbers();
@@ -132,7 +160,7 @@ impl Entry {
     /// Puts the value it starts with into a store, in the place of another one.
     ///
     /// # Errors
-    /// If no tensor has its type.
+    /// As [`tensor`](Entry::tensor).
     pub fn put(&self, store: &mut Store, seed: u64) -> Result<()> {
         store.insert(&self.name, self.tensor(seed)?);
         Ok(())

@@ -79,7 +79,7 @@ mod trace;
 mod train;
 
 pub use compile::{SizedProgram, compile, compile_reported, compile_sized, compile_sized_reported};
-pub use entry::{Entry, Start};
+pub use entry::{Entry, Reader, Start};
 pub use error::{Error, Result};
 pub use jit::{Jit, JitCounters, Recompilation, jit};
 pub use options::{Observer, Options, ProgressHook};

@@ -3,6 +3,7 @@
 //! ```sh
 //! cargo bench --bench models -- resnet18 --mode train --dtype f32 --threads 2
 //! cargo bench --bench models -- resnet18 --mode train --profile
+//! cargo bench --bench models -- resnet18 --archive resnet18.pt2    # the same network as torch.export wrote it
 //! ```
 //!
 //! `benches/peers/models.py` runs the same networks in PyTorch, in turn with this bench (`--turns`).
@@ -36,10 +37,12 @@ pub(crate) struct Asked {
     pub(crate) turns: bool,
     /// Prints the kernels and their limits as well.
     pub(crate) profile: bool,
+    /// The network of this archive takes the place of the one written with `nn`.
+    pub(crate) archive: Option<String>,
 }
 
 const USAGE: &str = "usage: cargo bench --bench models -- NETWORK [--mode eval|train] [--dtype f32|bf16] [--threads N] \
-    [--rounds N] [--profile] [--turns] | --list";
+    [--rounds N] [--profile] [--turns] [--archive FILE.pt2] | --list";
 
 fn main() -> ExitCode {
     let done = asked(std::env::args().skip(1)).and_then(|asked| match asked {
@@ -67,6 +70,7 @@ fn asked(args: impl Iterator<Item = String>) -> Result<Option<Asked>, String> {
         rounds: 10,
         turns: false,
         profile: false,
+        archive: None,
     };
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(format!("`{arg}` needs a value\n{USAGE}"));
@@ -85,6 +89,7 @@ fn asked(args: impl Iterator<Item = String>) -> Result<Option<Asked>, String> {
                     other => return Err(format!("expected f32 or bf16, found `{other}`")),
                 }
             }
+            "--archive" => asked.archive = Some(value()?),
             "--threads" => asked.threads = number(&arg, &value()?)?,
             "--rounds" => asked.rounds = number(&arg, &value()?)?,
             "--turns" => asked.turns = true,

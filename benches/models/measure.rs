@@ -30,7 +30,12 @@ enum Program {
 
 impl Stepper {
     fn new(asked: &Asked) -> Result<Self> {
-        let network = Network::named(&asked.network);
+        let mut network = Network::named(&asked.network);
+        if let Some(path) = &asked.archive {
+            let start = Instant::now();
+            network.model = Box::new(tracecast::pt2::open(path)?);
+            eprintln!("opened in {} ms", ms(start.elapsed()));
+        }
         let mut store = Store::new();
         network.start(&mut store);
         let Network { model, batch, loss } = network;

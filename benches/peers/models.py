@@ -2,6 +2,7 @@
 
     python benches/peers/models.py --out models.json                     # the whole table, two threads
     python benches/peers/models.py --networks resnet18 --modes train --dtypes f32
+    python benches/peers/models.py --networks resnet18 --peers tracecast,archive   # beside what torch.export writes of PyTorch's network
     python benches/peers/models.py --worker eager resnet18 train f32     # one network in one process, as the bench does with --turns
 
 Every peer is a process of its own that takes its first five steps alone. Then the peers take steps in turn, five rounds, about a second each.
@@ -16,6 +17,8 @@ import argparse, contextlib, json, math, os, statistics, subprocess, sys, tempfi
 
 NETWORKS = ["conv_stack", "resnet18", "mobilenet_v3_small", "vit_small", "gpt2", "gpt2_checkpointed", "gpt2_50257", "bert_base", "diffusion_unet", "lstm_tagger"]
 PEERS = ["tracecast", "eager", "compiled"]
+# Tracecast again, on what torch.export writes of PyTorch's network.
+ARCHIVE = "archive"
 FIRST_STEPS = 5
 RATE = 1e-4
 
@@ -395,6 +398,14 @@ def worker(peer, network, mode, dtype, threads):
 # --------------------------------------------------------------------------- in turn
 
 
+def export(network, mode, path):
+    """The five lines of docs/pytorch.md."""
+    import torch
+
+    model = networks(torch)[network]().train(mode == "train")
+    torch.export.save(torch.export.export(model, tuple(batch(torch, network)[0])), path)
+
+
 def has_fair_bf16():
     """Whether PyTorch multiplies pairs of bf16 on this processor, and no tiles."""
     with contextlib.suppress(OSError):
@@ -445,9 +456,13 @@ class Peer:
         return dict(self.result, median_ms=round(statistics.median(self.rounds), 3), rounds_ms=self.rounds)
 
 
-def case(a, binary, network, mode, dtype):
+def case(a, binary, network, mode, dtype, folder):
     theirs = dtype if dtype == "f32" or has_fair_bf16() else "f32"
     commands = dict(tracecast=[binary, network, "--mode", mode, "--dtype", dtype, "--threads", str(a.threads), "--turns"])
+    if ARCHIVE in a.peers:
+        path = os.path.join(folder, f"{network}.{mode}.pt2")
+        os.path.exists(path) or export(network, mode, path)
+        commands[ARCHIVE] = commands["tracecast"] + ["--archive", path]
     for peer in PEERS[1:]:
         commands[peer] = [sys.executable, os.path.abspath(__file__), "--threads", str(a.threads), "--worker", peer, network, mode, theirs]
     peers = {name: Peer(name, commands[name]) for name in a.peers}
@@ -476,6 +491,9 @@ def table(rows):
         cells += [number(p, "first_ms", 1e3) for p in peers] + [number(p, "peak_mb") for p in peers[:2]]
         cells.append(f"{r['difference']:.0e}" if "difference" in r else "–")
         print(f"| {' | '.join(cells)} |")
+    for r in rows:
+        if r.get(ARCHIVE) and r.get("tracecast"):
+            print(f"\n{r['network']} {r['mode']} {r['dtype']}: the archive takes {r[ARCHIVE]['median_ms'] / r['tracecast']['median_ms']:.3f} of the same network in nn")
     for dtype in dict.fromkeys(r["dtype"] for r in rows):
         ratios = [r["ratio"] for r in rows if r["dtype"] == dtype and r["ratio"]]
         if ratios:
@@ -488,7 +506,7 @@ def main():
     p.add_argument("--networks", type=listed(NETWORKS), default=NETWORKS)
     p.add_argument("--modes", type=listed(["eval", "train"]), default=["eval", "train"])
     p.add_argument("--dtypes", type=listed(["f32", "bf16"]), default=["f32", "bf16"])
-    p.add_argument("--peers", type=listed(PEERS), default=PEERS)
+    p.add_argument("--peers", type=listed(PEERS + [ARCHIVE]), default=PEERS)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--seconds", type=float, default=1.0, help="of a turn")
     p.add_argument("--threads", type=int, default=2)
@@ -502,11 +520,11 @@ def main():
     if a.worker:
         return worker(*a.worker, a.threads)
     binary = a.bench or bench_binary()
-    rows = []
+    folder, rows = tempfile.TemporaryDirectory(prefix="archives-"), []
     for network in a.networks:
         for mode in a.modes:
             for dtype in a.dtypes:
-                rows.append(case(a, binary, network, mode, dtype))
+                rows.append(case(a, binary, network, mode, dtype, folder.name))
                 ours, ratio = rows[-1].get("tracecast"), rows[-1]["ratio"]
                 print(f"{network} {mode} {dtype}: {ours and ours['median_ms']} ms, {ratio} of the better", file=sys.stderr, flush=True)
                 if a.out:

@@ -1,7 +1,6 @@
 //! [`Context`]: where in the tree of modules a call is, and whether it trains.
 
 use crate::entry::{Entry, Start};
-use crate::error::Error;
 use crate::nn::declared::{Asker, Declared, Tie};
 use crate::nn::{Layer, Module};
 use crate::trace::Trace;
@@ -296,13 +295,6 @@ impl<'t> Context<'t> {
     /// A value of no type: all that is made of it is one, too.
     pub(crate) fn unknown(&self) -> Var<'t> {
         self.trace.tracer().unknown()
-    }
-
-    /// Takes note of why the parameters of the module that is called are not known.
-    pub(crate) fn refuse(&self, error: Error) {
-        if let Some(declared) = &self.declared {
-            declared.refuse(error);
-        }
     }
 
     /// Whether parameters are noted instead of recorded.

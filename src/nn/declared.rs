@@ -19,8 +19,6 @@ use tracecast_ir::unknown::{Ended, guarded};
 pub(super) struct Declared {
     entries: RefCell<Vec<(Entry, Asker)>>,
     ties: RefCell<Vec<Tie>>,
-    /// Why a module inside does not know its own.
-    refused: RefCell<Option<Error>>,
 }
 
 /// A parameter of another module in the place of one's own.
@@ -46,10 +44,7 @@ impl Declared {
         let noted = |cx: Context<'_>| {
             let declared = Rc::new(Declared::default());
             match guarded(|| forward(&cx.declaring(&declared))) {
-                Ok(()) => match declared.refused.take() {
-                    Some(error) => Err(error),
-                    None => Ok(declared),
-                },
+                Ok(()) => Ok(declared),
                 Err(ended) => Err(trace.error().map_or_else(|| refusal(ended), Error::from)),
             }
         };
@@ -74,11 +69,6 @@ impl Declared {
         if !entries.iter().any(is_known) {
             entries.push((entry, asker));
         }
-    }
-
-    /// Takes note of an error in place of entries.
-    pub(super) fn refuse(&self, error: Error) {
-        self.refused.borrow_mut().get_or_insert(error);
     }
 
     /// Takes note of a parameter that belongs to another module.

@@ -83,7 +83,7 @@ pub use upsample::{Upsample, UpsamplingBilinear2d, UpsamplingNearest2d};
 
 pub use summary::{EntryNote, ModuleNote, Summary};
 
-pub use crate::entry::{Entry, Start};
+pub use crate::entry::{Entry, Reader, Start};
 
 use crate::amp::Autocast;
 use crate::error::Result;

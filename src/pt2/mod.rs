@@ -22,7 +22,7 @@ mod train;
 pub use tracecast_pt2::{Constant, Exported, Input, State};
 
 use crate::amp::Autocast;
-use crate::entry::{Entry, Start};
+use crate::entry::{Entry, Reader, Start};
 use crate::error::Result;
 use crate::jit::{Jit, jit};
 use crate::nn::{Context, Module, Tie};
@@ -32,7 +32,7 @@ use host::InContext;
 use std::fmt;
 use std::panic::Location;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use tracecast_ir::{Graph, Var};
 use tracecast_runtime::Store;
 
@@ -48,13 +48,23 @@ pub fn open(path: impl AsRef<Path>) -> Result<Model> {
 #[derive(Clone)]
 pub struct Model {
     exported: Arc<Exported>,
-    /// Its parameters and buffers, once they were read.
-    entries: Arc<OnceLock<Vec<Entry>>>,
+    /// Its parameters and buffers. Their values stay in the file until a store wants them.
+    entries: Arc<[Entry]>,
 }
 
 impl From<Exported> for Model {
     fn from(exported: Exported) -> Self {
-        Model { exported: Arc::new(exported), entries: Arc::default() }
+        let exported = Arc::new(exported);
+        let entry = |at: usize| {
+            let State { name, ty, is_trained, is_used, .. } = exported.states()[at].clone();
+            let from = Arc::clone(&exported);
+            let read = Reader::new(move || from.tensor(&from.states()[at]));
+            let entry = Entry::param(name, ty, Start::Read(read));
+            // What no op uses is state, so that no optimizer changes it.
+            if is_trained && is_used { entry } else { entry.frozen() }
+        };
+        let entries = (0..exported.states().len()).map(entry).collect();
+        Model { exported, entries }
     }
 }
 
@@ -105,24 +115,10 @@ impl Model {
     /// If the file cannot be read any more.
     pub fn store(&self) -> Result<Store> {
         let mut store = Store::new();
-        for entry in self.read_entries()? {
+        for entry in &*self.entries {
             entry.put(&mut store, 0)?;
         }
         Ok(store)
-    }
-
-    /// What the model keeps in the store. What no op uses is state, so that no optimizer changes it.
-    fn read_entries(&self) -> Result<&[Entry]> {
-        if let Some(entries) = self.entries.get() {
-            return Ok(entries);
-        }
-        let entry = |state: &State| {
-            let start = Start::Given(self.exported.tensor(state)?);
-            let entry = Entry::param(state.name.clone(), state.ty.clone(), start);
-            Ok(if state.is_trained && state.is_used { entry } else { entry.frozen() })
-        };
-        let entries = self.exported.states().iter().map(entry).collect::<Result<Vec<Entry>>>()?;
-        Ok(self.entries.get_or_init(|| entries))
     }
 
     /// Records the model at a place of a program; the results in the order of the file.
@@ -233,10 +229,7 @@ impl Model {
 impl Module for Model {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         if cx.is_declaring() {
-            match self.read_entries() {
-                Ok(entries) => entries.iter().for_each(|entry| host::declare(cx, entry)),
-                Err(error) => cx.refuse(error),
-            }
+            self.entries.iter().for_each(|entry| host::declare(cx, entry));
             return cx.unknown();
         }
         let t = cx.trace();
@@ -259,7 +252,7 @@ impl Module for Model {
     }
 
     fn entries(&self) -> Result<Vec<Entry>> {
-        self.read_entries().map(<[Entry]>::to_vec)
+        Ok(self.entries.to_vec())
     }
 
     fn ties(&self) -> Result<Vec<Tie>> {
