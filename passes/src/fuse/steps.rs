@@ -2,14 +2,14 @@
 //! kernels are the same for every parameter.
 //!
 //! The end of a softmax or a norm whose result is state is no optimizer, and belongs to the kernel that reduces the rows: see
-//! [`of_rows`].
+//! [`of_rows`]. Nor is a sum of products, as the gradient of a weight that is used several times: see [`of_products`].
 
 use super::reach::is_given;
 use super::users::Users;
 use tracecast_ir::hash::FxHashSet;
 use tracecast_ir::kernel::build::{domain, lowering};
 use tracecast_ir::op::{Intrinsic, Lower};
-use tracecast_ir::{Graph, NodeId, Shape};
+use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 
 /// Elementwise nodes that only new state needs, with no reduction or contraction between. What is unscaled where it is checked is not
 /// one of them, nor is what a row reduction is part of.
@@ -25,7 +25,8 @@ pub(super) fn steps(graph: &Graph, live: &[bool], users: &Users) -> Vec<bool> {
             && !outputs.contains(&n)
             && of_node.all(|user| step[user.index()]);
     }
-    for n in of_rows(graph, &step, users) {
+    let others = [of_rows(graph, &step, users), of_products(graph, &step, live, users)];
+    for n in others.into_iter().flatten() {
         step[n.index()] = false;
     }
     step
@@ -75,6 +76,35 @@ fn of_rows(graph: &Graph, step: &[bool], users: &Users) -> Vec<NodeId> {
         };
     }
     graph.nodes().filter(|n| found[n.index()]).collect()
+}
+
+/// Those of `step` that add up products which nothing else reads. Each addition joins the epilogue of its product: as many bytes are moved, and
+/// memory holds one sum instead of all products.
+fn of_products(graph: &Graph, step: &[bool], live: &[bool], users: &Users) -> Vec<NodeId> {
+    let mut term = vec![false; graph.len()];
+    for n in graph.nodes() {
+        let is_read_once = users.of(n).iter().filter(|user| live[user.index()]).count() == 1;
+        term[n.index()] = is_read_once
+            && match lowering(graph, n) {
+                Some(Lower::Contract) => true,
+                Some(Lower::Map(_)) => step[n.index()] && is_of(graph, n, &term),
+                _ => false,
+            };
+    }
+    let mut found = vec![false; graph.len()];
+    for n in graph.nodes().rev().filter(|n| step[n.index()] && is_map(graph, *n)) {
+        let leads = || users.of(n).iter().any(|user| found[user.index()]);
+        found[n.index()] = is_of(graph, n, &term) && (graph.node(n).arity() > 1 || leads());
+    }
+    graph.nodes().filter(|n| found[n.index()]).collect()
+}
+
+/// True if a node reads such values alone, all of its own shape.
+fn is_of(graph: &Graph, n: NodeId, values: &[bool]) -> bool {
+    let shape = &graph.node(n).results[0].shape;
+    let args = graph.args(n);
+    let is_one = |arg: &ValueId| values[arg.node.index()] && graph.ty(*arg).shape == *shape;
+    !args.is_empty() && args.iter().all(is_one)
 }
 
 fn is_map(graph: &Graph, n: NodeId) -> bool {
