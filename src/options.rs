@@ -38,6 +38,7 @@ pub struct Options {
     vectors: Vectors,
     code_cache: Option<PathBuf>,
     keep_weights: bool,
+    reuse_outputs: bool,
     precision: Precision,
     fold: bool,
     /// Those of the device if none were given.
@@ -90,6 +91,7 @@ impl Options {
             vectors: Vectors::Native,
             code_cache: None,
             keep_weights: true,
+            reuse_outputs: true,
             precision: Precision::default(),
             fold: true,
             policies: None,
@@ -194,6 +196,26 @@ impl Options {
     pub fn keep_weights(mut self, keep: bool) -> Self {
         self.keep_weights = keep;
         self.closed()
+    }
+
+    /// With results written to the memory of earlier ones, as is the default, or each to new memory.
+    ///
+    /// A program keeps the last result of each output, and writes the next one there once nobody else holds it. A caller that still holds it gets a second
+    /// piece of memory, and the two take turns. `false` frees every result with the caller's: that pays where results are large and runs are far apart.
+    ///
+    /// ```
+    /// use tracecast::prelude::*;
+    ///
+    /// let double = jit(Options::new().reuse_outputs(false), |t| t.output("y", t.input("x") * 2.0));
+    /// let x = Tensor::rand([1 << 20], 0)?;
+    /// let y = double.run(&mut Store::new(), &[("x", &x)])?;
+    /// drop(y); // 4 MiB go back to the system here
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    #[must_use]
+    pub fn reuse_outputs(mut self, reuse: bool) -> Self {
+        self.reuse_outputs = reuse;
+        self
     }
 
     /// With another treatment of rounding points: `exact`, the default, rounds wherever PyTorch's ops do, `optimised` at a subset of
@@ -488,6 +510,10 @@ impl Options {
         self.strict
     }
 
+    pub(crate) fn does_reuse_outputs(&self) -> bool {
+        self.reuse_outputs
+    }
+
     pub(crate) fn start_seed(&self) -> u64 {
         self.seed
     }
@@ -545,6 +571,7 @@ impl fmt::Debug for Options {
         fields
             .field("code_cache", &self.code_cache)
             .field("keep_weights", &self.keep_weights)
+            .field("reuse_outputs", &self.reuse_outputs)
             .field("precision", &self.precision)
             .field("fold", &self.fold)
             .field("keep_history", &self.keep_history)

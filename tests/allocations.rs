@@ -129,6 +129,25 @@ fn sizes() -> usize {
     count
 }
 
+/// Results of this size are lent to kernels.
+const RESULT: [usize; 2] = [256, 256];
+
+/// The bytes that runs leave allocated besides one result; the results of `held` runs are there at one time, and a last one alone.
+fn left_by_results(options: Options, held: usize) -> isize {
+    let double = jit(options, |t| t.output("y", t.input("x") * 2.0));
+    let x = Tensor::rand(RESULT, 1).unwrap();
+    let mut store = Store::new();
+    let mut run = || double.run(&mut store, &[("x", &x)]).unwrap();
+    // What a first run allocates is not of results.
+    let first = Tensor::clone(&run()["y"]);
+    let region = Region::new(ALLOCATOR);
+    drop((0..held).map(|_| run()).collect::<Vec<_>>());
+    drop(first);
+    drop(run());
+    let change = region.change();
+    change.bytes_allocated as isize - change.bytes_deallocated as isize
+}
+
 #[test]
 fn a_step_allocates_nothing_after_the_first() {
     let counted = [
@@ -141,6 +160,13 @@ fn a_step_allocates_nothing_after_the_first() {
     ];
     assert!(counted.iter().all(|(_, count)| *count == 0), "in {STEPS} steps: {counted:?}");
     assert!(shared(), "on two threads");
+    let bytes = (RESULT.iter().product::<usize>() * 4) as isize;
+    for held in [0, 1, 2, 5] {
+        let kept = left_by_results(one_thread(), held);
+        assert!(kept <= bytes / 4, "{kept} bytes more than one result after {held}");
+        let kept = left_by_results(one_thread().reuse_outputs(false), held);
+        assert!(kept < -bytes / 2, "{kept} bytes more than one result after {held}");
+    }
     // The counter does count.
     assert!(allocations(|| drop(std::hint::black_box(vec![0u8; 16]))) >= STEPS);
 }

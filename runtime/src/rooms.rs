@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 #[derive(Debug)]
 pub(crate) struct Rooms {
     /// What nobody has any more, for each output.
-    free: Mutex<Vec<Vec<Memory>>>,
-    /// So much is kept of each.
-    most: usize,
+    free: Mutex<Vec<Option<Memory>>>,
+    /// False if what nobody has any more is given up.
+    keeps: bool,
 }
 
 /// The memory of one value. Commands of later steps may use it as soon as nobody has this, since they stand behind those that were given before.
@@ -23,9 +23,9 @@ pub(crate) struct Room {
 }
 
 impl Rooms {
-    /// None yet; so many of each output are kept.
-    pub(crate) fn of(most: usize) -> Arc<Self> {
-        Arc::new(Rooms { free: Mutex::default(), most })
+    /// None yet; one of each output is kept, or none.
+    pub(crate) fn of(keeps: bool) -> Arc<Self> {
+        Arc::new(Rooms { free: Mutex::default(), keeps })
     }
 
     /// One for a value of that output, of so many bytes.
@@ -38,7 +38,7 @@ impl Rooms {
         output: usize,
         bytes: usize,
     ) -> Result<Room> {
-        let free = self.free().get_mut(output).and_then(Vec::pop);
+        let free = self.free().get_mut(output).and_then(Option::take);
         let memory = free.map_or_else(|| alloc(device, bytes), Ok)?;
         Ok(Room { memory, output, rooms: Arc::downgrade(self) })
     }
@@ -48,7 +48,7 @@ impl Rooms {
         self.free().clear();
     }
 
-    fn free(&self) -> MutexGuard<'_, Vec<Vec<Memory>>> {
+    fn free(&self) -> MutexGuard<'_, Vec<Option<Memory>>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -61,14 +61,12 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        let Some(rooms) = self.rooms.upgrade() else { return };
+        let Some(rooms) = self.rooms.upgrade().filter(|rooms| rooms.keeps) else { return };
         let mut free = rooms.free();
         if free.len() <= self.output {
-            free.resize_with(self.output + 1, Vec::new);
+            free.resize_with(self.output + 1, || None);
         }
-        if free[self.output].len() < rooms.most {
-            free[self.output].push(self.memory.clone());
-        }
+        free[self.output] = Some(self.memory.clone());
     }
 }
 

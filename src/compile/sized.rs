@@ -71,6 +71,7 @@ pub fn compile_sized_reported(
     let program = Program::plan_in_buckets(&kernels, options.bucket())?;
     report.planned(&kernels, &program, start.elapsed());
     let family = program.load_sized(options.target()?)?.strict(options.is_strict());
+    let family = family.reuse_outputs(options.does_reuse_outputs());
     let (options, kept) = (options.clone(), Mutex::default());
     Ok((SizedProgram { kernels, family, options, kept }, report))
 }

@@ -33,6 +33,7 @@ pub struct Family {
     data: Arc<[Memory]>,
     compile_time: Duration,
     strict: bool,
+    reuses_outputs: bool,
 }
 
 /// Arenas that hold the largest sizes within their bounds are made at once if they are at most so many times as large as the traced sizes need.
@@ -84,6 +85,7 @@ impl Family {
             data,
             compile_time,
             strict: false,
+            reuses_outputs: true,
         })
     }
 
@@ -91,6 +93,13 @@ impl Family {
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
+        self
+    }
+
+    /// The same whose executables [reuse](Executable::reuse_outputs) the memory of results, as is the default, or do not.
+    #[must_use]
+    pub fn reuse_outputs(mut self, reuse: bool) -> Self {
+        self.reuses_outputs = reuse;
         self
     }
 
@@ -126,7 +135,7 @@ impl Family {
         let program = Program { parts, layout, contents: Vec::new() };
         let mut executable = Executable::of(program, self.device.clone(), launches, sizes, memory);
         executable.compile_time = compile_time;
-        Ok(executable.strict(self.strict))
+        Ok(executable.strict(self.strict).reuse_outputs(self.reuses_outputs))
     }
 
     /// The kernels whose code serves all sizes, of all kernels.

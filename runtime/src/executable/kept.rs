@@ -5,11 +5,11 @@ use crate::tensor::Tensor;
 use std::collections::VecDeque;
 use tracecast_ir::TensorType;
 
-/// For each output, earlier values.
+/// For each output, earlier values: of those that nobody else holds a run keeps one.
 #[derive(Default)]
 pub(super) struct Kept(Vec<VecDeque<Tensor>>);
 
-/// Earlier values kept of each output.
+/// Earlier values known of each output: the caller may hold the last one while the next is made.
 const MOST: usize = 2;
 
 impl Kept {
@@ -18,13 +18,17 @@ impl Kept {
     /// # Errors
     /// If there is not enough memory.
     pub(super) fn fresh(&mut self, output: usize, ty: &TensorType) -> Result<Tensor> {
-        if let Some(values) = self.0.get_mut(output)
-            && let Some(free) = values.iter_mut().position(|value| value.own_bytes().is_some())
-            && let Some(value) = values.remove(free)
-        {
-            return Ok(value);
+        let mut free = None;
+        if let Some(values) = self.0.get_mut(output) {
+            values.retain_mut(|value| {
+                let is_held = value.own_bytes().is_none();
+                if !is_held {
+                    free = Some(value.clone());
+                }
+                is_held
+            });
         }
-        Tensor::to_write(ty.clone())
+        free.map_or_else(|| Tensor::to_write(ty.clone()), Ok)
     }
 
     /// Keeps the value of an output, so that it can be written again when nobody else holds it.

@@ -17,7 +17,7 @@ pub use session::Session;
 
 use crate::cancel;
 use crate::collective::{Collective, OneRank};
-use crate::device::{Device, Launch, Made, SharedQueue, alloc};
+use crate::device::{Device, Launch, Made, alloc};
 use crate::error::{Error, Result};
 use crate::layout::{Layout, Place, Step};
 use crate::loan::HostLoan;
@@ -65,6 +65,8 @@ pub struct Executable {
     /// Memory that no state and no step in flight needs any more.
     spares: Arc<Spares>,
     rooms: Arc<Rooms>,
+    /// Results are written to the memory of earlier ones that nobody holds.
+    reuses_outputs: bool,
 }
 
 /// When a step of a run began, counted from the start of the run, and how long it took.
@@ -153,7 +155,6 @@ impl Executable {
         let kept_bytes = program.layout.steps.iter().map(keeps).fold(0, usize::saturating_add);
         let alone = program.ranks() == Some(1);
         let buckets = &program.parts.buckets;
-        let in_flight = device.queue().map_or(0, SharedQueue::most_in_flight);
         let one = || Arc::new(Ranks::new(Arc::new(OneRank), 0, buckets, &*device));
         let ranks = alone.then(one);
         Executable {
@@ -171,7 +172,8 @@ impl Executable {
             inputs,
             pool: Mutex::default(),
             spares: Arc::default(),
-            rooms: Rooms::of(in_flight + 1),
+            rooms: Rooms::of(true),
+            reuses_outputs: true,
         }
     }
 
@@ -179,6 +181,13 @@ impl Executable {
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.inputs.strict = strict;
+        self
+    }
+
+    /// The same whose results are written to the memory of earlier ones that nobody holds any more, as is the default, or to new memory.
+    #[must_use]
+    pub fn reuse_outputs(mut self, reuse: bool) -> Self {
+        (self.reuses_outputs, self.rooms) = (reuse, Rooms::of(reuse));
         self
     }
 
@@ -386,13 +395,13 @@ impl Executable {
                     if let Some(bytes) = value.own_bytes() {
                         self.device.download(memory, at, bytes)?;
                     }
-                    kept.remember(output, &value);
+                    self.remember(kept, output, &value);
                     value
                 }
                 Room::Lent(i) => {
                     let value = workspace.loans[i].get::<HostLoan>()?.take();
                     let value = value.ok_or_else(|| Error::Device("a loan was lost".to_owned()))?;
-                    kept.remember(output, &value);
+                    self.remember(kept, output, &value);
                     value
                 }
                 Room::Output(other) => values[other].clone(),
@@ -467,6 +476,13 @@ impl Executable {
             .get::<HostLoan>()?
             .lend_to_write(kept.fresh(output, self.output_type(output))?);
         Ok(Room::Lent(loan))
+    }
+
+    /// Keeps the value of an output for a later run, if results may use memory again.
+    fn remember(&self, kept: &mut Kept, output: usize, value: &Tensor) {
+        if self.reuses_outputs {
+            kept.remember(output, value);
+        }
     }
 
     fn output_type(&self, output: usize) -> &TensorType {
