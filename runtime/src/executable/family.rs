@@ -19,7 +19,7 @@ use tracecast_ir::kernel::Kernel;
 /// A program whose sizes are names, loaded on a device. What does not depend on their values is here once: the order of the steps, what is
 /// updated in place, and the code of the kernels that the device takes with names. [`at`](Family::at) plans the rest for a set of sizes.
 ///
-/// The executables share the memory of their arenas, of which there are as many as there are runs at the same time.
+/// The executables share the memory of their arenas with all programs on the device: there are as many as there are runs at the same time.
 pub struct Family {
     parts: Parts,
     device: Arc<dyn Device>,
@@ -73,7 +73,7 @@ impl Family {
             .and_then(|values| parts.at(&values, &vec![true; parts.kernels.len()]).ok())
             .map(|parts| layout(&parts, &schedule, able).arena)
             .filter(|most| *most <= traced.saturating_mul(RESERVED));
-        let arenas = Arc::new(Arenas::of(most.unwrap_or(0)));
+        let arenas = Arc::new(Arenas::of(&device, most.unwrap_or(0)));
         Ok(Family {
             parts,
             device,

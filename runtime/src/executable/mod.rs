@@ -129,7 +129,7 @@ impl Executable {
         let compile_time = start.elapsed();
         let sizes = vec![SmallVec::new(); launches.len()];
         let data = contents_on(&*device, std::mem::take(&mut program.contents))?;
-        let memory = (Arc::default(), data);
+        let memory = (Arc::new(Arenas::of(&device, 0)), data);
         let mut executable = Executable::of(program, device, launches, sizes, memory);
         executable.compile_time = compile_time;
         Ok(executable)

@@ -130,6 +130,8 @@ impl Executable {
             Some(at) => workspace.bindings.swap(0, at),
             None => {
                 let binding = self.bind(workspace, states)?;
+                // One to another arena would keep that alive.
+                workspace.bindings.retain(|other| other.arena.same(&binding.arena));
                 // With steps in flight as many sets take turns, and one more.
                 let most = self.device.queue().map_or(1, SharedQueue::most_in_flight) + 1;
                 workspace.bindings.truncate(most.max(BINDINGS) - 1);
