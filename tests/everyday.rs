@@ -160,6 +160,27 @@ fn u6_reports_agree_with_themselves() {
 }
 
 #[test]
+fn u6_parts_of_a_batch_add_to_one_gradient() {
+    let wide = 96;
+    let peak = |parts: usize| {
+        let model = Sequential::new().then(Linear::new(wide, wide)).then(Relu);
+        let step =
+            TrainStep::new(model, |t, m| m.forward(t.input("x")).cross_entropy(t.input("y")))
+                .optimizer(AdamW::new(0.01))
+                .micro_batches(parts, &["x", "y"])
+                .options(reference())
+                .build()
+                .unwrap();
+        let mut store = Store::new();
+        step.init(&mut store, 0).unwrap();
+        let inputs = [("x", &ones(&[16, wide])), ("y", &labels(16))];
+        step.jit().prepare(&store, &inputs).unwrap().peak_bytes
+    };
+    let (two, eight) = (peak(2), peak(8));
+    assert!(eight < two + wide * wide * 4, "{two} bytes in two parts, {eight} in eight");
+}
+
+#[test]
 fn u6_forward_programs_save_nothing() {
     let graph = trace("f", |t| t.output("y", t.input_of("x", f32s(&[8, 8])).softmax(1)));
     let (_, report) = compile_reported(graph.unwrap(), &reference()).unwrap();
