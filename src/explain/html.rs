@@ -97,6 +97,9 @@ fn program(out: &mut String, explained: &Explanation, number: usize) -> fmt::Res
     for note in &explained.memory {
         writeln!(out, "<li>{}</li>", Text(&note.to_string()))?;
     }
+    if let Some(note) = &explained.peak {
+        writeln!(out, "<li>most in memory: {}</li>", Text(&note.to_string()))?;
+    }
     for note in &explained.again {
         writeln!(out, "<li>computed again: {}</li>", Text(&note.to_string()))?;
     }

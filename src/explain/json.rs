@@ -2,7 +2,7 @@
 
 use super::{
     AgainNote, CastNote, CheckpointNote, Explanation, KernelCost, MadeCast, MemoryNote, OpNote,
-    Warning, Width,
+    PeakNote, Warning, Width,
 };
 use std::fmt::{Display, Write};
 use tracecast_ir::Reason;
@@ -41,6 +41,7 @@ pub fn json(explained: &Explanation) -> String {
         .list("made", explained.made().map(made))
         .list("costs", explained.kernels.iter().map(cost))
         .list("memory", explained.memory.iter().map(stored))
+        .field("peak", &explained.peak.as_ref().map_or_else(|| "null".to_owned(), peak))
         .list("again", explained.again.iter().map(again))
         .list("checkpoints", explained.checkpoints.iter().map(checkpoint))
         .list("warnings", explained.warnings.iter().map(warning));
@@ -99,6 +100,20 @@ fn stored(note: &MemoryNote) -> String {
         .list("readers", note.readers.iter().map(|kernel| quoted(kernel)))
         .text("why", note.why.name());
     priced(&mut object, note.cost.as_ref());
+    object.finish()
+}
+
+fn peak(note: &PeakNote) -> String {
+    let value = |(value, bytes): &(String, usize)| {
+        let mut object = Object::default();
+        object.text("value", value).number("bytes", *bytes);
+        object.finish()
+    };
+    let mut object = Object::default();
+    object
+        .text("kernel", &note.kernel)
+        .number("bytes", note.bytes)
+        .list("values", note.values.iter().map(value));
     object.finish()
 }
 

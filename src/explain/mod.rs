@@ -29,7 +29,7 @@ pub use html::html;
 pub use json::json;
 pub use tracecast_passes::explain::{
     AgainNote, CastNote, CheckpointNote, Explanation, HomeNote, Keep, KernelCost, MadeCast,
-    MemoryNote, OpNote, UnknownNode, Warning, WarningKind, Why, Width,
+    MemoryNote, OpNote, PeakNote, UnknownNode, Warning, WarningKind, Why, Width,
 };
 pub use tracecast_passes::fuse::Home;
 

@@ -1,6 +1,9 @@
-//! [`MemoryNote`] and [`AgainNote`]: why a value lies in memory between kernels, and what is computed again instead.
+//! [`MemoryNote`], [`PeakNote`] and [`AgainNote`]: why a value lies in memory between kernels, when most does, and what is computed
+//! again instead.
 
-use crate::fuse::{Again, Keep, Stored, Weighed};
+use crate::fuse::{Again, Keep, KernelCost, Stored, Weighed};
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fmt;
 use tracecast_ir::text::Names;
 use tracecast_ir::{Graph, NodeId, TensorType};
@@ -24,6 +27,17 @@ pub struct MemoryNote {
     pub why: Keep,
     /// What storing and rematerialising it cost, if fusion had a choice.
     pub cost: Option<Weighed>,
+}
+
+/// When the values in memory between kernels take the most bytes. State and inputs are not among them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeakNote {
+    /// The first kernel that runs then.
+    pub kernel: String,
+    /// The bytes of all values.
+    pub bytes: usize,
+    /// What each is, as in [`MemoryNote::value`], and its bytes; the largest first.
+    pub values: Vec<(String, usize)>,
 }
 
 /// A step that several kernels compute.
@@ -52,6 +66,14 @@ impl fmt::Display for MemoryNote {
     }
 }
 
+/// `16384 bytes at @contract_2: 8192 of %3, 4096 of %4, 4096 of mul of %5`
+impl fmt::Display for PeakNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.values.iter().map(|(value, bytes)| format!("{bytes} of {value}"));
+        write!(f, "{} bytes at @{}: {}", self.bytes, self.kernel, first_few(shown))
+    }
+}
+
 /// `sub of %3 in @reduce_row, @reduce_row_2`
 impl fmt::Display for AgainNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -67,12 +89,44 @@ fn priced(f: &mut fmt::Formatter<'_>, cost: Option<&Weighed>) -> fmt::Result {
 
 /// The first few kernels, and how many more there are.
 fn list(kernels: &[String]) -> String {
+    first_few(kernels.iter().map(|kernel| format!("@{kernel}")))
+}
+
+/// The first few texts, and how many more there are.
+fn first_few(mut texts: impl ExactSizeIterator<Item = String>) -> String {
     const FEW: usize = 4;
-    let shown: Vec<String> = kernels.iter().take(FEW).map(|k| format!("@{k}")).collect();
-    match kernels.len().saturating_sub(FEW) {
+    let shown: Vec<String> = texts.by_ref().take(FEW).collect();
+    match texts.len() {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }
+}
+
+/// When the stored values take the most bytes: each is there from its kernel to the last of its readers, a result to the end. The next value of state
+/// is written where state lies. `None` if nothing is stored.
+pub(super) fn peak(kernels: &[KernelCost], stored: &[MemoryNote]) -> Option<PeakNote> {
+    let place: HashMap<&str, usize> =
+        kernels.iter().enumerate().map(|(i, kernel)| (kernel.name.as_str(), i)).collect();
+    let at = |kernel: &String| place.get(kernel.as_str()).copied();
+    let life = |note: &MemoryNote| {
+        let from = at(&note.kernel)?;
+        let last = note.readers.iter().filter_map(at).max().unwrap_or(from);
+        let to = if note.why == Keep::Result { kernels.len() } else { last };
+        (note.why != Keep::State).then_some(from..=to)
+    };
+    let lives: Vec<_> =
+        stored.iter().filter_map(|note| life(note).map(|life| (life, note))).collect();
+    let bytes = |i: &usize| {
+        let there = lives.iter().filter(|(life, _)| life.contains(i));
+        there.map(|(_, note)| note.bytes).sum::<usize>()
+    };
+    let most = (0..kernels.len()).max_by_key(|i| (bytes(i), Reverse(*i)))?;
+    let there = lives.iter().filter(|(life, _)| life.contains(&most));
+    let mut values: Vec<(String, usize)> =
+        there.map(|(_, note)| (note.value.clone(), note.bytes)).collect();
+    values.sort_by_key(|(_, bytes)| Reverse(*bytes));
+    let peak = PeakNote { kernel: kernels[most].name.clone(), bytes: bytes(&most), values };
+    (peak.bytes > 0).then_some(peak)
 }
 
 /// The notes about values in memory.

@@ -32,7 +32,7 @@ pub mod warnings;
 pub use casts::CastNote;
 pub use checkpoints::CheckpointNote;
 pub use made::{HomeNote, MadeCast};
-pub use memory::{AgainNote, MemoryNote};
+pub use memory::{AgainNote, MemoryNote, PeakNote};
 pub use ops::{OpNote, Why, Width};
 pub use select::UnknownNode;
 pub use warnings::{Warning, WarningKind, warnings};
@@ -71,6 +71,8 @@ pub struct Explanation {
     pub kernels: Vec<KernelCost>,
     /// What kernels write to memory, and why.
     pub memory: Vec<MemoryNote>,
+    /// When that is most; `None` if it is nothing, or the explanation is about one node.
+    pub peak: Option<PeakNote>,
     /// What several kernels compute.
     pub again: Vec<AgainNote>,
     /// The checkpoint regions, and what backward needs of them.
@@ -141,6 +143,7 @@ pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Pass
     } else {
         Vec::new()
     };
+    let memory = memory::stored(graph, &names, &placed, &housed.stored);
     let warnings = cast.map(|cast| warnings(graph, &cast, &policies)).unwrap_or_default();
     Ok(Explanation {
         program: graph.name().to_owned(),
@@ -152,8 +155,9 @@ pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Pass
         casts,
         about: None,
         warnings,
+        peak: memory::peak(&housed.kernels, &memory),
         kernels: housed.kernels,
-        memory: memory::stored(graph, &names, &placed, &housed.stored),
+        memory,
         again: memory::again(graph, &names, &placed, &housed.again),
         checkpoints,
         moved: found.moved(),

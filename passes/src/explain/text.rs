@@ -32,6 +32,9 @@ impl fmt::Display for Explanation {
         for note in &self.memory {
             writeln!(f, "in memory: {note}")?;
         }
+        if let Some(note) = &self.peak {
+            writeln!(f, "most in memory: {note}")?;
+        }
         for note in &self.again {
             writeln!(f, "computed again: {note}")?;
         }
