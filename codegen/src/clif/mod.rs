@@ -48,7 +48,7 @@ use cranelift::prelude::{
 use row_pairs::RowState;
 use std::collections::HashMap;
 use tracecast_ir::Size;
-use tracecast_ir::kernel::{ROW_CHUNK, Scalar, Val};
+use tracecast_ir::kernel::{GROUP, LEVELS, ROW_CHUNK, Scalar, Val};
 
 /// Accesses do not trap, and may be unaligned.
 const MEMORY: MemFlagsData = MemFlagsData::new().with_notrap();
@@ -90,6 +90,17 @@ pub(crate) fn lower(
         Some(what) => Err(what),
         None => Ok(Lowered { function, scratch: scratch_bytes as usize, routines, loops }),
     }
+}
+
+/// The positions of a row that one result of a level of the cascade covers: a chunk, a group of chunks, a group of groups.
+fn cascade_positions(level: usize) -> i64 {
+    (ROW_CHUNK * GROUP.pow(level as u32)) as i64
+}
+
+/// The levels of the cascade that the longest row of a plan fills.
+fn cascade_levels(plan: &Plan) -> usize {
+    let is_enough = |level: &usize| !plan.may_reach(cascade_positions(*level) + 1);
+    (1..LEVELS).find(is_enough).unwrap_or(LEVELS)
 }
 
 /// The type of a scalar on its own; truth values are 0 or 1.
@@ -341,10 +352,29 @@ impl<'a> Emitter<'a> {
             });
             return;
         }
+        let levels = cascade_levels(self.plan);
+        let values = self.cascade(row, reductions, levels, self.from, self.to);
+        self.set_registers(reductions, &values);
+    }
+
+    /// Reduces the positions `from..to` of a row: a loop for each level of the cascade, and one chunk inside.
+    fn cascade(
+        &mut self,
+        row: &row::Row<'_>,
+        reductions: &[reduce::Reduce],
+        levels: usize,
+        from: Value,
+        to: Value,
+    ) -> Vec<Value> {
+        let Some(inner) = levels.checked_sub(1) else {
+            self.start_lanes(reductions, &row.begun);
+            row.positions(self, from, to);
+            return self.combine_lanes(reductions);
+        };
         let head = self.fb.create_block();
         let exit = self.fb.create_block();
         let start = self.fb.append_block_param(head, types::I64);
-        let mut args: Vec<BlockArg> = vec![self.from.into()];
+        let mut args: Vec<BlockArg> = vec![from.into()];
         let mut before = Vec::new();
         for r in reductions {
             args.push(self.identity(r).into());
@@ -353,24 +383,21 @@ impl<'a> Emitter<'a> {
         }
         self.fb.ins().jump(head, &args);
         self.fb.switch_to_block(head);
-        let end = self.fb.ins().iadd_imm_s(start, ROW_CHUNK as i64);
-        let end = self.fb.ins().smin(end, self.to);
-        self.start_lanes(reductions, &row.begun);
-        row.positions(self, start, end);
-        let chunk = self.combine_lanes(reductions);
-        let first = self.fb.ins().icmp(IntCC::Equal, start, self.from);
+        let end = self.fb.ins().iadd_imm_s(start, cascade_positions(inner));
+        let end = self.fb.ins().smin(end, to);
+        let group = self.cascade(row, reductions, inner, start, end);
+        let first = self.fb.ins().icmp(IntCC::Equal, start, from);
         let mut results: Vec<BlockArg> = Vec::new();
-        for (r, (before, chunk)) in reductions.iter().zip(before.into_iter().zip(chunk)) {
-            let both = self.combine(r.reduction, r.ty, false, before, chunk);
-            results.push(self.fb.ins().select(first, chunk, both).into());
+        for (r, (before, group)) in reductions.iter().zip(before.into_iter().zip(group)) {
+            let both = self.combine(r.reduction, r.ty, false, before, group);
+            results.push(self.fb.ins().select(first, group, both).into());
         }
-        let more = self.fb.ins().icmp(IntCC::SignedLessThan, end, self.to);
+        let more = self.fb.ins().icmp(IntCC::SignedLessThan, end, to);
         let mut again: Vec<BlockArg> = vec![end.into()];
         again.extend(results.iter().copied());
         self.fb.ins().brif(more, head, &again, exit, &results);
         self.fb.switch_to_block(exit);
-        let values = self.fb.block_params(exit).to_vec();
-        self.set_registers(reductions, &values);
+        self.fb.block_params(exit).to_vec()
     }
 
     /// `offset + Σ strides * index` over the outer axes.

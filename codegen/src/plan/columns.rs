@@ -183,13 +183,13 @@ pub(super) fn append_steps(columns: &mut [Column], plans: &mut Vec<Plan>) {
     }
 }
 
-/// `acc[e] = combine(acc[e], chunk[c][e])` for all chunks but the first, which is the accumulator.
+/// `acc[e] = combine(acc[e], chunk[c][e])`, where `acc` is the first chunk of a group.
 fn chunk_sum(column: &Column) -> Plan {
     let dtype = column.scalar.dtype();
     let at = |strides: [Size; 2]| {
         padded(&ir::Access { strides: SmallVec::from_slice(&strides), ..ir::Access::default() }, 2)
     };
-    let load = |strides| Source::new(0, dtype, Place::At(at(strides)), column.size, false);
+    let load = |slot, strides| Source::new(slot, dtype, Place::At(at(strides)), column.size, false);
     let [none, one] = [0, 1].map(Size::from);
     let mut body = Body::default();
     let acc = body.push(ScalarOp::Load(0), &[], column.scalar);
@@ -205,8 +205,8 @@ fn chunk_sum(column: &Column) -> Plan {
         value,
         after: smallvec![0],
     };
-    let loads = vec![load([none, one]), load([column.size, one])];
-    let mut plan = Plan::map(column.size, 1, loads, body, vec![store]);
+    let loads = vec![load(0, [none, one]), load(1, [column.size, one])];
+    let mut plan = Plan::map(column.size, 2, loads, body, vec![store]);
     plan.extents.insert(0, column.chunks());
     plan
 }

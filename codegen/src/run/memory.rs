@@ -25,7 +25,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{Reduction, Scalar};
+use tracecast_ir::kernel::{Cascade, Reduction, Scalar};
 use tracecast_runtime::{Arg, HostLoan, HostMemory, Memory};
 
 /// Where an operand lives.
@@ -172,7 +172,7 @@ pub(super) fn copy_number(scalar: Scalar, from: Address, to: Address) {
     unsafe { std::ptr::copy_nonoverlapping(from.0, to.0, bytes) };
 }
 
-/// Replaces the first of some results by what all of them amount to, combined in order.
+/// Replaces the first of some results of chunks by what all of them amount to.
 pub(super) fn combine(reduction: Reduction, scalar: Scalar, first: Address, count: usize) {
     let size = scalar.dtype().bytes();
     let result = |i: usize| {
@@ -181,7 +181,10 @@ pub(super) fn combine(reduction: Reduction, scalar: Scalar, first: Address, coun
         unsafe { first.0.wrapping_add(i * size).copy_to_nonoverlapping(bits.as_mut_ptr(), size) };
         u64::from_le_bytes(bits)
     };
-    let all = (1..count).fold(result(0), |all, i| reduction.combine(scalar, all, result(i)));
+    let together = |a, b| reduction.combine(scalar, a, b);
+    let mut all = Cascade::default();
+    (0..count).for_each(|i| all.push(result(i), together));
+    let all = all.total(together).unwrap_or(reduction.identity(scalar));
     // SAFETY: as above.
     unsafe { first.0.copy_from_nonoverlapping(all.to_le_bytes().as_ptr(), size) };
 }

@@ -3,8 +3,8 @@
 use super::{check, inputs, load, nest, no_loops, store, strides};
 use smallvec::SmallVec;
 use tracecast_ir::kernel::{
-    Body, Cmp, Form, Function, Kernel, Nest, Over, ROW_CHUNK, Reduction, Scalar, ScalarOp, Sink,
-    Stage,
+    Body, Cmp, Form, Function, GROUP, Kernel, Nest, Over, ROW_CHUNK, Reduction, Scalar, ScalarOp,
+    Sink, Stage,
 };
 use tracecast_ir::{DType, TensorType};
 
@@ -111,7 +111,8 @@ fn more_reductions_than_registers_and_rows_of_every_rest() {
 
 #[test]
 fn one_long_row_is_shared_by_threads() {
-    for n in [2 * ROW_CHUNK, 2 * ROW_CHUNK + 1, 5 * ROW_CHUNK - 17] {
+    for n in [2 * ROW_CHUNK, 2 * ROW_CHUNK + 1, 5 * ROW_CHUNK - 17, (2 * GROUP + 1) * ROW_CHUNK + 5]
+    {
         for dtype in [DType::F32, DType::F64, DType::I32, DType::I64, DType::F16, DType::U8] {
             let values = Reduction::ALL.into_iter().filter(|how| !how.is_position());
             let k = reductions(&[n], dtype, &values.collect::<Vec<_>>());

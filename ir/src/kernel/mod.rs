@@ -15,10 +15,11 @@
 //!
 //! * **Along a row** of `n` positions (the nest's inner axis): the row is cut into chunks of [`ROW_CHUNK`] positions. In a chunk,
 //!   lane `p % LANES` of [`LANES`] accumulators takes position `p`, in order, starting from the reduction's identity; then lanes
-//!   `l` and `l + 16` are combined, then `l + 8`, `l + 4`, `l + 2`, `l + 1`. Chunk results are combined in order, starting with the first.
+//!   `l` and `l + 16` are combined, then `l + 8`, `l + 4`, `l + 2`, `l + 1`. Chunk results are combined as a [`Cascade`].
 //!   A row of fewer than [`SHORT_ROW`] positions is combined in order, as PyTorch does with rows that do not fill a vector of AVX-512.
 //! * **Down a column** of `n` rows (the reduced outer axes, counted row-major): rows are cut into chunks of [`COLUMN_CHUNK`]; a chunk
-//!   combines its rows in order, starting from the identity; chunk results are combined in order, starting with the first.
+//!   combines its rows in order, starting from the identity; chunk results are combined as a [`Cascade`].
+//! * **A cascade** combines [`GROUP`] chunk results in order, starting with the first; as many of these results in order; and the rest in order.
 //! * **A contraction** is summed in blocks of [`math::CONTRACT_BLOCK`]: fused multiply-adds in order from zero within a block, block sums
 //!   added in order.
 //! * **A scatter** takes sources in row-major order: each is added to what the base has at its place, multiplied with it, compared, or put there.
@@ -39,6 +40,7 @@
 mod at;
 pub mod attention;
 pub mod build;
+mod cascade;
 mod cost;
 mod emit;
 pub(crate) mod forms;
@@ -55,6 +57,7 @@ mod scalar;
 pub mod update;
 
 pub use at::argument_bits;
+pub use cascade::{Cascade, GROUP, LEVELS};
 pub use cost::Cost;
 pub use forms::*;
 pub use function::{Code, Definition, Function, PerFunction};

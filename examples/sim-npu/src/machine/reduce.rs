@@ -2,7 +2,7 @@
 
 use crate::alu;
 use crate::isa::{Columns, LANES, Unit, Word};
-use tracecast_runtime::ir::kernel::{COLUMN_CHUNK, Cmp, Extreme, ROW_CHUNK, SHORT_ROW};
+use tracecast_runtime::ir::kernel::{COLUMN_CHUNK, Cascade, Cmp, Extreme, ROW_CHUNK, SHORT_ROW};
 
 /// What a unit has so far.
 pub(super) struct Reducing {
@@ -11,7 +11,7 @@ pub(super) struct Reducing {
     /// Positions of the chunk that were taken.
     taken: usize,
     /// What the chunks before came to.
-    total: Option<u64>,
+    chunks: Cascade<u64>,
     /// The position of the next word, and the extreme one with its position.
     next: u64,
     best: Option<(u64, u64)>,
@@ -19,8 +19,14 @@ pub(super) struct Reducing {
 
 impl Reducing {
     pub(super) fn new(unit: Unit) -> Self {
-        let mut new =
-            Reducing { unit, lanes: [0; LANES], taken: 0, total: None, next: 0, best: None };
+        let mut new = Reducing {
+            unit,
+            lanes: [0; LANES],
+            taken: 0,
+            chunks: Cascade::default(),
+            next: 0,
+            best: None,
+        };
         new.open();
         new
     }
@@ -32,7 +38,7 @@ impl Reducing {
             Unit::Argument { .. } => 0,
         };
         (self.lanes, self.taken, self.next) = ([from; LANES], 0, 0);
-        (self.total, self.best) = (None, None);
+        (self.chunks, self.best) = (Cascade::default(), None);
     }
 
     /// The next words of the row: as many as there are lanes, or fewer at its end.
@@ -66,13 +72,13 @@ impl Reducing {
     /// What all of them come to.
     pub(super) fn close(&mut self) -> u64 {
         match self.unit {
-            Unit::Row { combine, from } if self.total.is_none() && self.taken < SHORT_ROW => {
+            Unit::Row { combine, from } if self.chunks.is_empty() && self.taken < SHORT_ROW => {
                 let words = &self.lanes[..self.taken];
                 words.iter().fold(from, |all, word| alu::combine(combine, all, *word))
             }
-            Unit::Row { .. } => {
+            Unit::Row { combine, .. } => {
                 self.chunk();
-                self.total.unwrap_or(0)
+                self.chunks.total(|a, b| alu::combine(combine, a, b)).unwrap_or(0)
             }
             Unit::All { .. } => self.lanes[0],
             Unit::Argument { .. } => self.best.map_or(0, |(_, at)| at),
@@ -90,8 +96,7 @@ impl Reducing {
             }
             width /= 2;
         }
-        let chunk = self.lanes[0];
-        self.total = Some(self.total.map_or(chunk, |total| alu::combine(combine, total, chunk)));
+        self.chunks.push(self.lanes[0], |a, b| alu::combine(combine, a, b));
         (self.lanes, self.taken) = ([from; LANES], 0);
     }
 }
@@ -110,14 +115,14 @@ fn beats(extreme: Extreme, word: Word, new: u64, held: u64) -> bool {
 pub(super) struct Coming {
     of: Columns,
     rows: Vec<usize>,
-    chunks: Vec<u64>,
-    totals: Vec<Option<u64>>,
+    /// The chunk at hand, and those before it.
+    chunks: Vec<(u64, Cascade<u64>)>,
 }
 
 impl Coming {
     pub(super) fn new(of: Columns) -> Self {
         let count = of.count;
-        Coming { of, rows: vec![0; count], chunks: vec![of.from; count], totals: vec![None; count] }
+        Coming { of, rows: vec![0; count], chunks: vec![(of.from, Cascade::default()); count] }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -129,18 +134,22 @@ impl Coming {
         if column >= self.of.count {
             return Err(format!("there is no column {column}"));
         }
+        let combine = |a, b| alu::combine(self.of.combine, a, b);
+        let (chunk, before) = &mut self.chunks[column];
         if self.rows[column] == COLUMN_CHUNK {
-            self.totals[column] = Some(self.close(column));
-            (self.rows[column], self.chunks[column]) = (0, self.of.from);
+            before.push(*chunk, combine);
+            (self.rows[column], *chunk) = (0, self.of.from);
         }
-        self.chunks[column] = alu::combine(self.of.combine, self.chunks[column], word);
+        *chunk = combine(*chunk, word);
         self.rows[column] += 1;
         Ok(())
     }
 
     /// What a column comes to.
     pub(super) fn close(&self, column: usize) -> u64 {
-        let chunk = self.chunks[column];
-        self.totals[column].map_or(chunk, |total| alu::combine(self.of.combine, total, chunk))
+        let combine = |a, b| alu::combine(self.of.combine, a, b);
+        let (chunk, mut all) = self.chunks[column].clone();
+        all.push(chunk, combine);
+        all.total(combine).unwrap_or(chunk)
     }
 }

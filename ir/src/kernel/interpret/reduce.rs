@@ -4,7 +4,8 @@ use super::scalar::{Bits, apply, compare, is_nan, write};
 use super::{Stopped, malformed, repeated};
 use crate::DType;
 use crate::kernel::{
-    Body, COLUMN_CHUNK, Cmp, Combine, Extreme, LANES, ROW_CHUNK, Reduction, SHORT_ROW, Scalar, Sink,
+    Body, COLUMN_CHUNK, Cascade, Cmp, Combine, Extreme, LANES, ROW_CHUNK, Reduction, SHORT_ROW,
+    Scalar, Sink,
 };
 
 impl Reduction {
@@ -41,11 +42,10 @@ pub(crate) fn row(reduction: Reduction, ty: Scalar, values: &[Bits]) -> Bits {
         }
         lanes[0]
     };
-    values
-        .chunks(ROW_CHUNK)
-        .map(chunk)
-        .reduce(|a, b| reduction.combine(ty, a, b))
-        .unwrap_or(reduction.identity(ty))
+    let combine = |a, b| reduction.combine(ty, a, b);
+    let mut chunks = Cascade::default();
+    values.chunks(ROW_CHUNK).for_each(|values| chunks.push(chunk(values), combine));
+    chunks.total(combine).unwrap_or(reduction.identity(ty))
 }
 
 /// The first position of an extreme value; NaN is beyond all others.
@@ -71,19 +71,19 @@ pub(crate) struct Column {
     ty: Scalar,
     rows: usize,
     chunk: Bits,
-    total: Option<Bits>,
+    chunks: Cascade<Bits>,
 }
 
 impl Column {
     /// Nothing yet.
     pub(crate) fn new(reduction: Reduction, ty: Scalar) -> Self {
-        Column { reduction, ty, rows: 0, chunk: reduction.identity(ty), total: None }
+        Column { reduction, ty, rows: 0, chunk: reduction.identity(ty), chunks: Cascade::default() }
     }
 
     /// The next row's value.
     pub(crate) fn push(&mut self, value: Bits) {
         if self.rows == COLUMN_CHUNK {
-            self.total = Some(self.finish());
+            self.chunks.push(self.chunk, |a, b| self.reduction.combine(self.ty, a, b));
             self.chunk = self.reduction.identity(self.ty);
             self.rows = 0;
         }
@@ -93,7 +93,10 @@ impl Column {
 
     /// The result.
     pub(crate) fn finish(&self) -> Bits {
-        self.total.map_or(self.chunk, |t| self.reduction.combine(self.ty, t, self.chunk))
+        let combine = |a, b| self.reduction.combine(self.ty, a, b);
+        let mut chunks = self.chunks.clone();
+        chunks.push(self.chunk, combine);
+        chunks.total(combine).unwrap_or(self.chunk)
     }
 }
 
