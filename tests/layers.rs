@@ -184,6 +184,69 @@ fn states_go_on_under_autocast() {
     assert!(numbers(&out, "h").iter().chain(&numbers(&out, "y")).all(|v| v.abs() < 1.0));
 }
 
+/// The dtypes of a layer's result and states in a bf16 region, two layers one on the other, for an input and states of these dtypes.
+fn dtypes_in_a_region(
+    layer: &'static str,
+    x: DType,
+    h: Option<DType>,
+    c: Option<DType>,
+) -> Vec<DType> {
+    let lstm = Lstm::new(3, 4).layers(2).proj(if layer == "proj" { 2 } else { 0 });
+    let (gru, rnn) = (Gru::new(3, 4).layers(2), Rnn::new(3, 4).layers(2));
+    let entries = match layer {
+        "gru" => gru.entries(),
+        "rnn" => rnn.entries(),
+        _ => lstm.entries(),
+    }
+    .unwrap();
+    let input = Tensor::zeros(TensorType::new(x, [5, 2, 3])).unwrap();
+    let out = run(&entries, &[("x", &input)], move |t| {
+        let (cx, x) = (Context::training(t), t.input("x"));
+        let state = |dtype, n| t.tracer().full(TensorType::new(dtype, [2, 2, n]), 0.0);
+        let width = if layer == "proj" { 2 } else { 4 };
+        let h = h.map(|h| state(h, width));
+        let out = autocast(t, "cpu", DType::BF16, || match layer {
+            "gru" => <[Var<'_>; 2]>::from(gru.forward(&cx, Steps { x, state: h })).to_vec(),
+            "rnn" => <[Var<'_>; 2]>::from(rnn.forward(&cx, Steps { x, state: h })).to_vec(),
+            _ => {
+                let state = h.zip(c.map(|c| state(c, 4)));
+                let (y, (h, c)) = lstm.forward(&cx, Steps { x, state });
+                vec![y, h, c]
+            }
+        });
+        out.iter().enumerate().for_each(|(i, out)| t.output(&i.to_string(), *out));
+    });
+    let out = out.unwrap();
+    (0..out.len()).map(|i| out[&i.to_string()[..]].dtype()).collect()
+}
+
+/// As PyTorch 2.15 has them on the CPU.
+#[test]
+fn recurrent_layers_have_the_dtypes_of_pytorch_under_autocast() {
+    const F: Option<DType> = Some(DType::F32);
+    const B: Option<DType> = Some(DType::BF16);
+    let of = dtypes_in_a_region;
+    use DType::{BF16, F32};
+    for (x, h, c) in [(F32, None, None), (F32, F, F), (F32, B, B), (F32, F, B), (BF16, F, F)] {
+        assert_eq!(of("lstm", x, h, c), [BF16; 3], "lstm {x} {h:?} {c:?}");
+        assert_eq!(of("rnn", x, h, c), [BF16; 2], "rnn {x} {h:?}");
+    }
+    for (x, h, wanted) in
+        [(F32, None, F32), (F32, F, F32), (F32, B, BF16), (BF16, None, BF16), (BF16, F, F32)]
+    {
+        assert_eq!(of("gru", x, h, None), [wanted; 2], "gru {x} {h:?}");
+    }
+    for (x, h, c, wanted) in [
+        (F32, None, None, F32),
+        (F32, B, B, BF16),
+        (F32, F, B, BF16),
+        (BF16, None, None, BF16),
+        (BF16, F, F, F32),
+    ] {
+        assert_eq!(of("proj", x, h, c), [BF16, BF16, wanted], "projected {x} {h:?} {c:?}");
+    }
+}
+
 #[test]
 fn a_loss_at_the_top_brings_its_weights() {
     let weights = || Tensor::new([2], &[1f32, 3.0]).unwrap();

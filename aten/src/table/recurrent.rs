@@ -5,11 +5,10 @@ use super::table;
 use tracecast_ir::Var;
 use tracecast_ir::functions::{Carried, Cell, Recurrent, stack};
 use tracecast_ir::ops::prelude::*;
-use tracecast_ir::policy::DeviceType;
 
 table! {
     "lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)" =>
-        call (x: tensor, states: tensors, weights: tensors, bias: flag, layers: int, p: float, train: flag, both: flag, first: flag) lstm(call, x, &states, &weights, Layers { bias, layers, dropout: if train { p } else { 0.0 }, both, first })?;
+        call (x: tensor, states: tensors, weights: tensors, bias: flag, layers: int, p: float, train: flag, both: flag, first: flag) run(call, Cell::Lstm, x, &states, &weights, Layers { bias, layers, dropout: if train { p } else { 0.0 }, both, first })?;
     "gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)" =>
         call (x: tensor, state: tensor, weights: tensors, bias: flag, layers: int, p: float, train: flag, both: flag, first: flag) run(call, Cell::Gru, x, &[state], &weights, Layers { bias, layers, dropout: if train { p } else { 0.0 }, both, first })?;
     "rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)" =>
@@ -25,24 +24,6 @@ struct Layers {
     dropout: f64,
     both: bool,
     first: bool,
-}
-
-/// Under autocast PyTorch's CPU kernel of an LSTM takes everything in the low dtype. A projected one has no such kernel.
-fn lstm<'t>(
-    call: &Call<'_, 't>,
-    x: Var<'t>,
-    states: &[Var<'t>],
-    weights: &[Var<'t>],
-    of: Layers,
-) -> Result<Vec<Var<'t>>, String> {
-    let region = call.tracer.region();
-    let is_projected = states.len() == 2 && states[0].shape() != states[1].shape();
-    if !region.is_enabled(DeviceType::Cpu) || is_projected {
-        return run(call, Cell::Lstm, x, states, weights, of);
-    }
-    let low = |x: &Var<'t>| x.to(region.low(DeviceType::Cpu));
-    let all = |xs: &[Var<'t>]| xs.iter().map(low).collect::<Vec<_>>();
-    run(call, Cell::Lstm, low(&x), &all(states), &all(weights), of)
 }
 
 fn run<'t>(
@@ -80,8 +61,7 @@ fn run<'t>(
                 Recurrent::new(cell, [own[0], own[1]], biases, projected.then(|| own[each - 1]));
             let [h, c] = [0, 1].map(|i| states.get(i).map(|all| all.select(0, at as i64)));
             let state = Carried { h: h.ok_or("takes a state")?, c };
-            let gates: Vec<Var<'t>> = xs.iter().map(|x| step.gates_of(*x)).collect();
-            let (results, after) = step.run(&gates, state, way == 1);
+            let (results, after) = step.layer(&xs, state, way == 1);
             last.push(after);
             out.push(results);
         }

@@ -7,7 +7,9 @@ use crate::ask::Question;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::{Dispatch, OpDef, OpRef};
 use crate::policy::parity::{Leaf, RegionObject, Thread};
-use crate::policy::{Decision, DeviceType, Policy, Region, Site};
+use crate::policy::{
+    Casts, Decision, DeviceType, OperandInfo, OperandKind, Policy, Query, Region, Site,
+};
 use crate::residence::{beside, of_result, together};
 use crate::{Attrs, DType, Var};
 use smallvec::SmallVec;
@@ -140,6 +142,32 @@ impl Tracer {
         let mut state = self.state.borrow_mut();
         state.cache_scopes += 1;
         state.cache_scopes
+    }
+
+    /// The cast of each operand of a call that PyTorch's tables list under that name and that is recorded as several ops. `None` if no policy decides for
+    /// the call: then the policies are queried for its parts.
+    ///
+    /// # Errors
+    /// If the policies refuse the call.
+    pub fn casts_as_one(&self, name: &str, operands: &[Var<'_>]) -> Result<Option<Casts>, String> {
+        let region = self.region();
+        if self.explicit || region.is_off() {
+            return Ok(None);
+        }
+        let state = self.state.borrow();
+        let home = |v: &Var<'_>| state.devices[v.id.node.index()];
+        let all = of_result(operands.iter().map(home));
+        let info = |v: &Var<'_>| {
+            let (dtype, device) = (state.graph.ty(v.id).dtype, beside(home(v), all));
+            OperandInfo { dtype, device, kind: OperandKind::Tensor }
+        };
+        let infos: SmallVec<[OperandInfo; 8]> = operands.iter().map(info).collect();
+        let query = Query { scope: &state.scope, ..Query::new(name, &infos, &region) };
+        let decision = self.policies.decide(&query);
+        match decision.error {
+            Some(refusal) => Err(refusal.to_string()),
+            None => Ok(Some(decision.casts).filter(|_| decision.policy != Policy::Fallthrough)),
+        }
     }
 
     fn region_index(&self, region: &Region) -> u32 {

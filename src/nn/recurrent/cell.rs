@@ -41,11 +41,6 @@ impl<'t> Step<'t> {
         Step { recurrent, hidden, is_lstm: cell == Cell::Lstm }
     }
 
-    /// What the input of one step, or of several, contributes to the gates.
-    pub(super) fn gates_of(&self, x: Var<'t>) -> Var<'t> {
-        self.recurrent.gates_of(x)
-    }
-
     /// The step itself.
     pub(super) fn recurrent(&self) -> &Recurrent<'t> {
         &self.recurrent
@@ -55,11 +50,8 @@ impl<'t> Step<'t> {
     pub(super) fn zeros(&self, x: Var<'t>, outer: &[Size]) -> State<'t> {
         let hh = self.recurrent.hh();
         let width = |n: Size| outer.iter().copied().chain([n]).collect();
-        let zeros = |dtype, n| x.tracer().full(TensorType { dtype, shape: width(n) }, 0.0);
-        State {
-            h: zeros(hh.dtype(), hh.size(1)),
-            c: self.is_lstm.then(|| zeros(hh.dtype(), Size::from(self.hidden))),
-        }
+        let zeros = |n| x.tracer().full(TensorType { dtype: x.dtype(), shape: width(n) }, 0.0);
+        State { h: zeros(hh.size(1)), c: self.is_lstm.then(|| zeros(Size::from(self.hidden))) }
     }
 }
 
@@ -187,8 +179,7 @@ fn one_step<'t>(
     if let Some(wrong) = wrong_state(state, zeros) {
         return failed(name, x, wrong);
     }
-    let state = state.in_dtype_of(zeros);
-    step.recurrent().next(step.gates_of(x), state)
+    step.recurrent().step(x, state.in_dtype_of(zeros))
 }
 
 /// In what a state differs from what it has to be.

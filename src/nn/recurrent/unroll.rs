@@ -126,8 +126,7 @@ fn record<'t>(
     let mut xs = apart(cx, x, axis);
     for (layer, directions) in steps.iter().enumerate() {
         let ways = directions.iter().zip(&mut states).enumerate().map(|(way, (step, state))| {
-            let gates: Vec<Var<'t>> = xs.iter().map(|x| step.gates_of(*x)).collect();
-            let (out, after) = step.recurrent().run(&gates, state, way == 1);
+            let (out, after) = step.recurrent().layer(&xs, state, way == 1);
             last.push(after);
             out
         });
