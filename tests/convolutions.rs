@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::sync::Arc;
 use tracecast::prelude::*;
 use tracecast::runtime::ReferenceDevice;
@@ -116,7 +118,7 @@ fn agrees(what: &str, program: &dyn Fn(&Trace), store: &dyn Fn() -> Store, x: &T
     };
     let want = run(&Options::new().on(Arc::new(ReferenceDevice)));
     for (threads, vectors) in paths {
-        let found = run(&Options::new().threads(threads).vectors(vectors));
+        let found = run(&Options::new().on(support::cpu_with(threads, vectors)));
         for (name, want) in want.iter() {
             assert!(
                 want.to_f64s() == found[name].to_f64s(),

@@ -106,3 +106,26 @@ fn text_round_trips() {
         assert_eq!(again.to_string(), printed, "seed {seed}");
     }
 }
+
+/// The bytes from the first of a buffer of 100 to the one that a child of the test below writes.
+#[cfg(target_os = "linux")]
+const OVERRUN: &str = "TRACECAST_OVERRUN";
+
+#[cfg(target_os = "linux")]
+#[test]
+fn guard_mode_ends_a_process_that_writes_beyond_a_buffer() {
+    use std::os::unix::process::ExitStatusExt as _;
+    if let Some(offset) = std::env::var_os(OVERRUN) {
+        let offset = offset.to_str().and_then(|n| n.parse().ok()).expect("a number of bytes");
+        return support::guard::write_at(offset);
+    }
+    for (offset, signal) in
+        [(0, None), (99, None), (164, Some(11)), (4200, Some(11)), (-4096, Some(11))]
+    {
+        let mut child = std::process::Command::new(std::env::current_exe().expect("a path"));
+        child.args(["--exact", "guard_mode_ends_a_process_that_writes_beyond_a_buffer"]);
+        child.env("TRACECAST_GUARD", "1").env(OVERRUN, offset.to_string());
+        let status = child.output().expect("a child").status;
+        assert_eq!((status.signal(), status.success()), (signal, signal.is_none()), "{offset}");
+    }
+}

@@ -4,6 +4,8 @@
 
 pub mod dice;
 pub mod eager_tape;
+#[cfg(target_os = "linux")]
+pub mod guard;
 pub mod layers;
 pub mod random;
 
@@ -23,13 +25,7 @@ pub fn cpus() -> Vec<(String, Arc<dyn Device>)> {
     let mut all: Vec<(String, Arc<dyn Device>)> = Vec::new();
     for vectors in Vectors::ALL {
         for threads in [1, 2, 8] {
-            let device = CpuDevice::new(CpuOptions {
-                threads: Some(threads),
-                vectors,
-                ..CpuOptions::default()
-            })
-            .expect("a host that compiles");
-            all.push((format!("{threads} threads, {vectors} vectors"), Arc::new(device)));
+            all.push((format!("{threads} threads, {vectors} vectors"), cpu_with(threads, vectors)));
         }
     }
     all
@@ -37,8 +33,21 @@ pub fn cpus() -> Vec<(String, Arc<dyn Device>)> {
 
 /// The CPU with that many threads.
 pub fn cpu(threads: usize) -> Arc<dyn Device> {
-    let options = CpuOptions { threads: Some(threads), ..CpuOptions::default() };
-    Arc::new(CpuDevice::new(options).expect("a host that compiles"))
+    cpu_with(threads, Vectors::default())
+}
+
+/// The CPU with that many threads and these vectors.
+pub fn cpu_with(threads: usize, vectors: Vectors) -> Arc<dyn Device> {
+    let options = CpuOptions { threads: Some(threads), vectors, ..CpuOptions::default() };
+    guarded(CpuDevice::new(options).expect("a host that compiles"))
+}
+
+#[cfg(target_os = "linux")]
+use guard::guarded;
+
+#[cfg(not(target_os = "linux"))]
+fn guarded(device: CpuDevice) -> Arc<dyn Device> {
+    Arc::new(device)
 }
 
 /// Random elements for a type.
