@@ -3,7 +3,7 @@
 use tracecast::nn::{Context, Conv2d, GroupNorm, Linear, Upsample};
 use tracecast::prelude::*;
 
-/// Images `[N, 3, H, W]` and the input `t`, the step of each image, `[N]`, to the noise `[N, 3, H, W]`. Without dropout.
+/// Images `[8, 3, H, W]` and the input `t`, the step of each image, `[8]`, to the noise `[8, 3, H, W]`. Without dropout.
 pub(crate) struct UNet;
 
 /// A 3 × 3 convolution that keeps the size.
@@ -15,7 +15,8 @@ impl Module for UNet {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         let t = cx.trace();
         let part = t.arange(0.0, 8.0, 1.0, DType::F32) * (-(10_000f64.ln()) / 8.0);
-        let angle = t.input("t").unsqueeze(1).cast(DType::F32) * part.exp();
+        let steps = t.input_of("t", TensorType::new(DType::I64, [8]));
+        let angle = steps.unsqueeze(1).cast(DType::F32) * part.exp();
         let step = cx.call("t.0", &Linear::new(16, 32), cat(&[angle.sin(), angle.cos()], -1));
         let step = cx.call("t.2", &Linear::new(32, 32), step.silu());
         let block =
