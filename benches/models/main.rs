@@ -37,7 +37,7 @@ pub(crate) struct Asked {
     pub(crate) turns: bool,
     /// Prints the kernels and their limits as well.
     pub(crate) profile: bool,
-    /// The network of this archive takes the place of the one written with `nn`.
+    /// The archive of `torch.export` whose network replaces the one written with `nn`.
     pub(crate) archive: Option<String>,
 }
 

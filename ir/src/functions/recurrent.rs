@@ -152,7 +152,7 @@ impl<'t> Recurrent<'t> {
         }
     }
 
-    /// What is added to one sum anyway is added to it once. A GRU multiplies what comes from its state.
+    /// Adds both biases up where the gates add them anyway. A GRU multiplies the part of its state, so it keeps two.
     fn with_one_bias(mut self) -> Self {
         if let (Cell::Tanh | Cell::Relu | Cell::Lstm, [Some(x), Some(h)]) = (self.cell, self.biases)
         {

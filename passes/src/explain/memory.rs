@@ -1,5 +1,5 @@
-//! [`MemoryNote`], [`PeakNote`] and [`AgainNote`]: why a value lies in memory between kernels, when most does, and what is computed
-//! again instead.
+//! [`MemoryNote`], [`PeakNote`] and [`AgainNote`]: why a value is stored between kernels, when the stored bytes peak, and what is
+//! rematerialised instead.
 
 use crate::fuse::{Again, Keep, KernelCost, Stored, Weighed};
 use std::cmp::Reverse;
@@ -102,8 +102,8 @@ fn first_few(mut texts: impl ExactSizeIterator<Item = String>) -> String {
     }
 }
 
-/// When the stored values take the most bytes: each is there from its kernel to the last of its readers, a result to the end. The next value of state
-/// is written where state lies. `None` if nothing is stored.
+/// When the stored values take the most bytes. Each lives from its kernel to the last of its readers, a result to the end. New state overwrites the
+/// old in place. `None` if nothing is stored.
 pub(super) fn peak(kernels: &[KernelCost], stored: &[MemoryNote]) -> Option<PeakNote> {
     let place: HashMap<&str, usize> =
         kernels.iter().enumerate().map(|(i, kernel)| (kernel.name.as_str(), i)).collect();

@@ -38,7 +38,7 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// True if it has so many bytes.
+    /// True if it has at least `bytes` bytes.
     pub(super) fn holds(&self, bytes: usize) -> bool {
         self.bytes >= bytes
     }
@@ -60,8 +60,8 @@ impl ArenaPool {
         pool
     }
 
-    /// One of at least so many bytes: one that is `preferred`, or the smallest. If all are too small, the largest is given up for the one that is
-    /// allocated next.
+    /// Takes a free arena of at least `bytes` bytes: a `preferred` one, or the smallest. If all are too small, frees the largest, because the caller
+    /// allocates a larger one next.
     fn take(&self, bytes: usize, preferred: &dyn Fn(&Memory) -> bool) -> Option<Arena> {
         let arenas = &mut self.free().arenas;
         arenas.sort_unstable_by_key(|arena| arena.bytes);
@@ -80,14 +80,14 @@ impl ArenaPool {
 }
 
 impl Arenas {
-    /// Arenas of a device, of at least so many bytes.
+    /// Arenas of a device, of at least `bytes` bytes each.
     pub(super) fn of(device: &Arc<dyn Device>, bytes: usize) -> Self {
         let (bytes, pool) = (Arc::new(AtomicUsize::new(bytes)), ArenaPool::of(device));
         pool.free().sizes.push(Arc::downgrade(&bytes));
         Arenas { bytes, pool }
     }
 
-    /// An arena of so many bytes or more, one that is `preferred` if it is free. If those of the program were too small, those that follow are twice as
+    /// Takes an arena of at least `bytes` bytes, a `preferred` one if it is free. If those of the program were too small, those that follow are twice as
     /// large at least, so that few are too small.
     pub(super) fn take(
         &self,
