@@ -22,6 +22,18 @@ impl Outputs {
         Outputs { names, values }
     }
 
+    /// The same with each result replaced.
+    ///
+    /// # Errors
+    /// The first error of `result`.
+    pub(crate) fn map(
+        self,
+        mut result: impl FnMut(usize, Tensor) -> Result<Tensor>,
+    ) -> Result<Self> {
+        let values = self.values.into_iter().enumerate().map(|(at, value)| result(at, value));
+        Ok(Outputs { names: self.names, values: values.collect::<Result<_>>()? })
+    }
+
     /// Names and results.
     pub(crate) fn into_parts(self) -> (Arc<[String]>, Values) {
         (self.names, self.values)

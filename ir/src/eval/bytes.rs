@@ -4,7 +4,7 @@ use super::mapping::{HUGE, Mapping};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// Bytes that begin with a cache line, unless they were taken over from a `Vec`.
+/// Bytes that begin with a cache line, unless they were taken over from a `Vec` or belong to somebody else.
 ///
 /// Large ones are a mapping of their own, for which the system is asked to use huge pages: results that are written once per run
 /// otherwise cost a tenth to a fifth of the time in translated addresses. Such pages come into being, zeroed, when they are first touched;
@@ -27,7 +27,16 @@ pub struct Bytes {
 enum Held {
     Heap(Vec<u8>),
     Mapping(Mapping),
+    /// Of an owner who may read them as well.
+    Borrowed(Box<dyn AsRef<[u8]> + Send + Sync>),
+    /// Of an owner who has given up their use.
+    Lent(Box<dyn Lender>),
 }
+
+/// An owner whose bytes are read and written.
+trait Lender: AsRef<[u8]> + AsMut<[u8]> + Send + Sync {}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]> + Send + Sync> Lender for T {}
 
 const LINE: usize = 64;
 
@@ -67,6 +76,28 @@ impl Bytes {
         }
     }
 
+    /// The bytes of an owner in place, who is dropped with them. They are read only: who writes to them writes to a copy.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tracecast_ir::eval::Bytes;
+    /// let owner: Arc<[u8]> = Arc::new([1, 2, 3]);
+    /// let mut bytes = Bytes::borrowed(owner.clone());
+    /// assert_eq!(bytes.as_ptr(), owner.as_ptr());
+    /// bytes[0] = 7;
+    /// assert_eq!((&bytes[..], &owner[..]), (&[7, 2, 3][..], &[1, 2, 3][..]));
+    /// ```
+    pub fn borrowed(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        let len = owner.as_ref().len();
+        Bytes { held: Held::Borrowed(Box::new(owner)), at: 0, len }
+    }
+
+    /// The bytes of an owner in place, who is dropped with them. What is written lies in the memory of the owner.
+    pub fn lent(owner: impl AsRef<[u8]> + AsMut<[u8]> + Send + Sync + 'static) -> Self {
+        let len = owner.as_ref().len();
+        Bytes { held: Held::Lent(Box::new(owner)), at: 0, len }
+    }
+
     /// A mapping, if they are many and there can be one, and whether it is a new one, which holds zeros.
     fn mapped(len: usize) -> Option<(Bytes, bool)> {
         if len < HUGE {
@@ -94,16 +125,25 @@ impl Deref for Bytes {
         let all: &[u8] = match &self.held {
             Held::Heap(heap) => heap,
             Held::Mapping(map) => map,
+            Held::Borrowed(owner) => (**owner).as_ref(),
+            Held::Lent(owner) => (**owner).as_ref(),
         };
         &all[self.at..self.at + self.len]
     }
 }
 
 impl DerefMut for Bytes {
+    /// # Panics
+    /// If they are borrowed, and there is not enough memory for a copy.
     fn deref_mut(&mut self) -> &mut [u8] {
+        if matches!(self.held, Held::Borrowed(_)) {
+            *self = self.clone();
+        }
         let all: &mut [u8] = match &mut self.held {
             Held::Heap(heap) => heap,
             Held::Mapping(map) => map,
+            Held::Lent(owner) => (**owner).as_mut(),
+            Held::Borrowed(_) => &mut [],
         };
         &mut all[self.at..self.at + self.len]
     }
@@ -175,6 +215,37 @@ mod tests {
             assert_eq!(bytes.len(), 2 * HUGE + round);
             bytes.fill(8);
         }
+    }
+
+    #[test]
+    fn an_owner_lives_as_long_as_its_bytes() {
+        use std::sync::Arc;
+        let owner: Arc<Vec<u8>> = Arc::new(vec![1, 2, 3]);
+        struct Part(Arc<Vec<u8>>);
+        impl AsRef<[u8]> for Part {
+            fn as_ref(&self) -> &[u8] {
+                &self.0[1..]
+            }
+        }
+        let mut bytes = Bytes::borrowed(Part(owner.clone()));
+        assert_eq!((&bytes[..], bytes.as_ptr()), (&[2, 3][..], owner[1..].as_ptr()));
+        let copy = bytes.clone();
+        assert!(copy == bytes && copy.as_ptr() != bytes.as_ptr());
+        assert_eq!(Arc::strong_count(&owner), 2);
+        bytes[1] = 9;
+        assert_eq!(
+            (Arc::strong_count(&owner), &bytes[..], &owner[..]),
+            (1, &[2, 9][..], &[1, 2, 3][..])
+        );
+    }
+
+    #[test]
+    fn what_is_lent_is_written_in_place() {
+        let vec = vec![1, 2, 3];
+        let at = vec.as_ptr();
+        let mut bytes = Bytes::lent(vec);
+        bytes.fill(7);
+        assert_eq!((bytes.as_ptr(), &bytes[..]), (at, &[7, 7, 7][..]));
     }
 
     #[test]

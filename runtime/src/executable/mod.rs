@@ -8,6 +8,7 @@ mod family;
 mod given;
 mod kept;
 mod queued;
+mod results;
 mod session;
 mod workspace;
 
@@ -227,7 +228,7 @@ impl Executable {
     /// If an input is missing, given twice or of another type, or not used by a [strict](Executable::strict) program; if an entry of the store is missing or of another type; if
     /// the data has no meaning for an op; if another [rank](Executable::on_ranks) fails. State is then as it was.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
-        self.run_with(store, inputs, None, &mut || ())
+        self.run_with(store, inputs, Vec::new(), None, &mut || ())
     }
 
     /// As [`run`](Executable::run). If the device has not got the memory for this step, `make_room` is called once before it is asked again: whoever keeps
@@ -241,7 +242,7 @@ impl Executable {
         inputs: &[(&str, &Tensor)],
         make_room: &mut dyn FnMut(),
     ) -> Result<Outputs> {
-        self.run_with(store, inputs, None, make_room)
+        self.run_with(store, inputs, Vec::new(), None, make_room)
     }
 
     /// As [`run`](Executable::run), with the time that each step of [`Program::steps`] takes.
@@ -255,7 +256,7 @@ impl Executable {
     ) -> Result<(Outputs, Vec<Timing>)> {
         let times = vec![Timing::default(); self.program.layout.steps.len()];
         let mut clock = Clock { origin: Instant::now(), times };
-        let outputs = self.run_with(store, inputs, Some(&mut clock), &mut || ())?;
+        let outputs = self.run_with(store, inputs, Vec::new(), Some(&mut clock), &mut || ())?;
         Ok((outputs, clock.times))
     }
 
@@ -263,6 +264,7 @@ impl Executable {
         &self,
         store: &mut Store,
         inputs: &[(&str, &Tensor)],
+        results: Vec<Option<Tensor>>,
         clock: Option<&mut Clock>,
         make_room: &mut dyn FnMut(),
     ) -> Result<Outputs> {
@@ -271,7 +273,11 @@ impl Executable {
         }
         let _turn = self.ranks.as_ref().map(|ranks| ranks.begin());
         let mut lists = self.pool().lists.pop().unwrap_or_default();
+        lists.kept.give(results);
         let result = self.run_in(store, inputs, &mut lists, clock, make_room);
+        let result =
+            result.and_then(|outputs| outputs.map(|at, value| lists.kept.placed(at, value)));
+        lists.kept.give(Vec::new());
         lists.states.clear();
         self.pool().lists.push(lists);
         if result.is_ok() {

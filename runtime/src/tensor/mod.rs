@@ -3,6 +3,7 @@
 mod print;
 mod rows;
 
+use crate::arena::ALIGNMENT;
 use crate::error::{Error, Result};
 use half::{bf16, f16};
 use std::sync::Arc;
@@ -118,6 +119,47 @@ impl Tensor {
             bytes.iter_mut().for_each(|b| *b = u8::from(*b != 0));
         }
         Value::new(ty, bytes).map(Tensor::from).map_err(Error::Tensor)
+    }
+
+    /// A tensor in the memory of an owner, row-major, without a copy. The owner is dropped with the last copy of the tensor. The memory
+    /// is only read: what would write to it, as a store does, writes to a copy.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tracecast_runtime::Tensor;
+    /// use tracecast_ir::{DType, TensorType};
+    /// let owner: Arc<[u8]> = Arc::new([1, 2, 3]);
+    /// let x = Tensor::borrowed(TensorType::new(DType::U8, [3]), owner.clone())?;
+    /// assert_eq!((x.to_string(), x.bytes().as_ptr()), ("u8[3] 1, 2, 3".to_owned(), owner.as_ptr()));
+    /// # Ok::<(), tracecast_runtime::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the number of bytes is not that of the type, they are not aligned for its elements, or a truth value is neither 0 nor 1.
+    pub fn borrowed(
+        ty: TensorType,
+        owner: impl AsRef<[u8]> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let value = Value::new(ty, Bytes::borrowed(owner)).map_err(Error::Tensor)?;
+        aligned(&value, value.ty.dtype.bytes())?;
+        if value.ty.dtype == DType::Bool && value.bytes.iter().any(|byte| *byte > 1) {
+            let message = format!("{}: a truth value is a byte of 0 or 1", value.ty);
+            return Err(Error::Tensor(message));
+        }
+        Ok(Tensor::from(value))
+    }
+
+    /// Memory of an owner for a result, row-major: [`Executable::run_into`](crate::Executable::run_into) writes it. Until then it may hold anything.
+    ///
+    /// # Errors
+    /// If the number of bytes is not that of the type, or they do not begin with a cache line of 64 bytes.
+    pub fn lent(
+        ty: TensorType,
+        owner: impl AsRef<[u8]> + AsMut<[u8]> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let value = Value::new(ty, Bytes::lent(owner)).map_err(Error::Tensor)?;
+        aligned(&value, ALIGNMENT)?;
+        Ok(Tensor::from(value))
     }
 
     /// The numbers, as the dtype holds them.
@@ -307,6 +349,15 @@ fn checked(ty: TensorType) -> Result<TensorType> {
     Ok(ty)
 }
 
+/// Refuses bytes of others that begin elsewhere; where there are none, any address will do.
+fn aligned(value: &Value, to: usize) -> Result<()> {
+    if value.bytes.is_empty() || value.bytes.as_ptr().addr().is_multiple_of(to) {
+        return Ok(());
+    }
+    let (ty, at) = (&value.ty, value.bytes.as_ptr());
+    Err(Error::Tensor(format!("{ty}: bytes aligned to {to} are expected, found some at {at:p}")))
+}
+
 /// Bytes for a value of that type, all of which are to be written.
 pub(crate) fn room(ty: &TensorType) -> Result<Bytes> {
     Value::to_write(ty.clone()).map(|value| value.bytes).map_err(Error::Tensor)
@@ -346,6 +397,32 @@ mod tests {
         let x = Tensor::new([2], &[1f32, 2.0]).unwrap();
         assert!(x.item::<f32>().is_err() && x.to_vec::<f64>().is_err() && x.reshape([3]).is_err());
         assert_eq!(x.cast(DType::I64).unwrap().to_vec::<i64>().unwrap(), [1, 2]);
+    }
+
+    #[test]
+    fn memory_of_others_has_to_fit() {
+        struct From(Bytes, usize);
+        impl AsRef<[u8]> for From {
+            fn as_ref(&self) -> &[u8] {
+                &self.0[self.1..]
+            }
+        }
+        impl AsMut<[u8]> for From {
+            fn as_mut(&mut self) -> &mut [u8] {
+                &mut self.0[self.1..]
+            }
+        }
+        let ty = TensorType::new(DType::F32, [2]);
+        let from = |at: usize, bytes: usize| From(Bytes::zeroed(at + bytes).unwrap(), at);
+        assert_eq!(Tensor::borrowed(ty.clone(), from(4, 8)).unwrap().to_f64s(), [0.0; 2]);
+        let odd = Tensor::borrowed(ty.clone(), from(2, 8)).unwrap_err().to_string();
+        assert!(odd.contains("f32[2]") && odd.contains("aligned to 4"), "{odd}");
+        assert!(Tensor::borrowed(ty.clone(), from(4, 12)).is_err());
+        assert!(
+            Tensor::lent(ty.clone(), from(64, 8)).is_ok() && Tensor::lent(ty, from(4, 8)).is_err()
+        );
+        let truth = |byte: u8| Tensor::borrowed(TensorType::new(DType::Bool, [1]), vec![byte]);
+        assert!(truth(1).is_ok() && truth(2).is_err());
     }
 
     #[test]
