@@ -1,0 +1,254 @@
+"""Graphs as callables, compiled for each set of layouts that they meet. PyTorch runs what Tracecast lacks."""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ._capture import Calls, Layout, dense, is_call, is_view, line, numbers_of, overload, place, refused
+from ._native import Error, Executable
+from ._stats import counts
+
+Give = Callable[[list[Any], list[Any]], Any]
+"""Gives an output of a graph from the inputs and the computed results."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `torch.compile(..., options={...})` chooses."""
+
+    fullgraph: bool = False
+    save: Path | None = None
+
+    @staticmethod
+    def of(given: dict[str, Any]) -> Options:
+        unknown = given.keys() - {"fullgraph", "save"}
+        if unknown:
+            raise ValueError(f"tracecast has the options fullgraph and save, found {sorted(unknown)}")
+        save = given.get("save")
+        return Options(bool(given.get("fullgraph", False)), Path(save) if save is not None else None)
+
+
+def compile_graph(gm: GraphModule, kind: str, options: Options) -> Callable[[list[Any]], Any]:
+    """A graph of AOTAutograd as a function of a list, which it empties."""
+    start = time.perf_counter()
+    name = f"{kind}_{counts.graphs}"
+    counts.graphs += 1
+    counts.nodes += sum(map(is_call, gm.graph.nodes))
+    faults = refused(gm)
+    run: Callable[..., Any] = Compiled(gm, name, options)
+    if faults:
+        say(gm, faults, options)
+        run = partitioned(gm, name, faults, options)
+    counts.compile_s += time.perf_counter() - start
+
+    def boxed(arguments: list[Any]) -> Any:
+        values = tuple(arguments)
+        arguments.clear()
+        return run(*values)
+
+    boxed._boxed_call = True  # type: ignore[attr-defined]
+    return boxed
+
+
+def say(gm: GraphModule, faults: dict[str, str], options: Options) -> None:
+    """Names all ops that PyTorch has to run: a warning, or an error if the whole graph was to be compiled."""
+    found = {node.name: overload(node) for node in gm.graph.nodes}
+    missing = Counter(found[name] for name in faults)
+    shown: dict[str, str] = {}
+    for name, why in faults.items():
+        shown.setdefault(found[name], why)
+    rows = [f"  {missing[op]} × {shown[op]}" for op in sorted(missing)]
+    text = "\n".join([f"PyTorch runs {len(faults)} ops that Tracecast cannot compile:", *rows])
+    if options.fullgraph:
+        raise Error(text)
+    counts.missing.update(missing)
+    warnings.warn(text, stacklevel=2)
+
+
+def partitioned(gm: GraphModule, name: str, faults: dict[str, str], options: Options) -> GraphModule:
+    """The graph with its largest parts that can be compiled as one call each."""
+
+    class Support(OperatorSupportBase):
+        def is_node_supported(self, submodules: Any, node: Node) -> bool:
+            source = node
+            while source.op == "call_function" and not is_call(source) and isinstance(source.args[0], Node):
+                source = source.args[0]
+            return node.op == "call_function" and source.name not in faults
+
+    fused = CapabilityBasedPartitioner(gm, Support(), allows_single_node_partition=True).partition_and_fuse()
+    for part, module in list(fused.named_children()):
+        if part.startswith("fused_"):
+            setattr(fused, part, Part(Compiled(module, f"{name}_{part}", options)))
+    return fused
+
+
+class Part(torch.nn.Module):
+    """A compiled part of a graph that PyTorch runs."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        super().__init__()
+        self.forward = compiled  # type: ignore[assignment]
+
+
+class Compiled:
+    """A graph, compiled at the first call for each set of layouts of its inputs."""
+
+    def __init__(self, gm: GraphModule, name: str, options: Options) -> None:
+        self.gm, self.name, self.options = gm, name, options
+        self.takes = [node for node in gm.graph.nodes if node.op == "placeholder"]
+        self.known: list[Specialised] = []
+        self.refused = False
+
+    def __call__(self, *arguments: Any) -> Any:
+        for one in self.known:
+            result = one(arguments)
+            if result is not None:
+                return result
+        if self.refused:
+            return self.gm(*arguments)
+        start = time.perf_counter()
+        try:
+            made = Specialised(self, arguments)
+        except Error as error:
+            if self.options.fullgraph:
+                raise
+            self.refused = True
+            ops = Counter(overload(node) for node in self.gm.graph.nodes if is_call(node))
+            counts.missing.update(ops)
+            text = f"PyTorch runs a graph of {ops.total()} ops that Tracecast cannot compile:"
+            warnings.warn(f"{text}\n  {error}", stacklevel=2)
+            return self.gm(*arguments)
+        counts.recompilations += bool(self.known)
+        counts.compile_s += time.perf_counter() - start
+        self.known.insert(0, made)
+        result = made(arguments)
+        if result is None:
+            raise Error(f"{self.name}: a tensor has another layout than it says")
+        return result
+
+
+class Specialised:
+    """A graph compiled for the layouts of some arguments."""
+
+    def __init__(self, of: Compiled, arguments: tuple[Any, ...]) -> None:
+        graph = of.gm.graph
+        constants = [node for node in graph.nodes if node.op == "get_attr"]
+        self.constants = [_attribute(of.gm, str(node.target)) for node in constants]
+        nodes = of.takes + constants
+        values = dict(zip(nodes, (*arguments, *self.constants), strict=True))
+        self.sizes = numbers_of(values)
+        self.threads = torch.get_num_threads()
+        self.numbers = [(at, value) for at, value in enumerate(arguments) if not torch.is_tensor(value)]
+        returned = graph.output_node().args[0]
+        self.is_single = not isinstance(returned, (list, tuple))
+        leaves = [returned] if self.is_single else list(returned)
+        computed: list[Node] = []
+        self.gives = [self._give(leaf, nodes, computed) for leaf in leaves]
+        self.executable = self._compile(of, computed, nodes, values) if computed else None
+
+    def _give(self, leaf: Any, nodes: list[Node], computed: list[Node]) -> Give:
+        """How an output comes from the inputs and the results. Views are PyTorch's, as in the graph."""
+        if not isinstance(leaf, Node) or not torch.is_tensor(leaf.meta.get("val")):
+            value = self.sizes(leaf.meta.get("val")) if isinstance(leaf, Node) else leaf
+            return lambda inputs, results: value
+        steps: list[Callable[[Any], Any]] = []
+        while is_view(leaf):
+            steps.insert(0, self._step(leaf))
+            leaf = leaf.args[0]
+        if leaf in nodes:
+            at = nodes.index(leaf)
+            start: Give = lambda inputs, results: inputs[at]
+        else:
+            if leaf not in computed:
+                computed.append(leaf)
+            at = computed.index(leaf)
+            start = lambda inputs, results: results[at]
+        if not steps:
+            return start
+
+        def give(inputs: list[Any], results: list[Any]) -> Any:
+            value = start(inputs, results)
+            for step in steps:
+                value = step(value)
+            return value
+
+        return give
+
+    def _step(self, node: Node) -> Callable[[Any], Any]:
+        plain = lambda value: self.sizes(value.meta["val"] if isinstance(value, Node) else value)
+        rest, keywords = tree_map(plain, (tuple(node.args[1:]), dict(node.kwargs)))
+        target: Any = node.target
+        return lambda value: target(value, *rest, **keywords)
+
+    def _compile(
+        self, of: Compiled, computed: list[Node], nodes: list[Node], values: dict[Node, Any]
+    ) -> Executable:
+        needed = set(computed)
+        for node in reversed(of.gm.graph.nodes):
+            if node in needed:
+                needed.update(node.all_input_nodes)
+        calls = Calls(self.sizes)
+        taken = [at for at, node in enumerate(nodes) if node in needed and torch.is_tensor(values[node])]
+        self.taken = taken
+        inputs = []
+        for at in taken:
+            value = values[nodes[at]]
+            layout = Layout(tuple(value.shape), tuple(value.stride()))
+            inputs.append(calls.add_input(nodes[at], value.dtype, layout))
+        for node in of.gm.graph.nodes:
+            if node in needed and is_call(node):
+                calls.add_node(node)
+        outputs, results = [], []
+        for node in computed:
+            layout = Layout.of(node.meta["val"], self.sizes)
+            order = dense(layout.size, layout.stride)
+            if order is None or 0 in layout.stride:
+                layout = Layout.row_major(layout.size)
+                order = list(range(len(layout.size)))
+            out = place(node)
+            if order != sorted(order):
+                calls.add(f"{node.name}.memory", "permute.default", [("tensor", *out), order])
+                out = (f"{node.name}.memory", 0)
+            outputs.append(out)
+            results.append(layout)
+        program = calls.program(of.name, outputs)
+        pairs = lambda layouts: [(layout.size, layout.stride) for layout in layouts]
+        executable = program.compile(pairs(inputs), pairs(results), self.threads)
+        counts.copies += executable.copies
+        if of.options.save is not None:
+            of.options.save.mkdir(parents=True, exist_ok=True)
+            (of.options.save / f"{of.name}.{len(of.known)}.tc").write_text(executable.text)
+        return executable
+
+    def __call__(self, arguments: tuple[Any, ...]) -> Any:
+        """The outputs, or `None` if the arguments have other layouts."""
+        if self.threads != torch.get_num_threads() or any(arguments[at] != n for at, n in self.numbers):
+            return None
+        inputs = [*arguments, *self.constants]
+        results: list[Any] | None = []
+        if self.executable is not None:
+            seed = int(torch.empty((), dtype=torch.int64).random_()) if self.executable.draws else 0
+            results = self.executable.run([inputs[at] for at in self.taken], seed)
+            if results is None:
+                return None
+        outputs = [give(inputs, results) for give in self.gives]
+        return outputs[0] if self.is_single else outputs
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for name in path.split("."):
+        module = getattr(module, name)
+    return module
