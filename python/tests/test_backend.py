@@ -203,6 +203,25 @@ def test_autocast():
     whole()
 
 
+def test_batch_norm_under_autocast_trains_whole():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(288, 4))
+    fast, x = compiled(model), torch.randn(2, 3, 8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = fast(x).float().square().mean()
+    loss.backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    whole()
+
+
+def test_results_that_an_op_lacks():
+    bag = nn.EmbeddingBag(5, 3, mode="sum")
+    at, starts = torch.tensor([1, 2, 4, 4]), torch.tensor([0, 2])
+    found, told = missing(lambda at: (bag(at, starts) * 2).sum(), at)
+    same(found, (bag(at, starts) * 2).sum())
+    found.backward()
+    assert told and tracecast.stats()["missing"] == {"_embedding_bag.default": 1}
+
+
 def test_dropout_draws_from_pytorchs_seed():
     fast = compiled(lambda x: F.dropout(x, 0.25, True))
     x = torch.ones(10_000, requires_grad=True)

@@ -17,7 +17,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
-from ._native import Error, Program
+from ._native import Program
 
 Sizes = Callable[[Any], Any]
 """Gives the number of a size: an `int`, or a `SymInt` of the graph."""
@@ -81,7 +81,7 @@ def dense(size: tuple[int, ...], stride: tuple[int, ...]) -> list[int] | None:
 
 
 def numbers_of(values: dict[Node, Any]) -> Sizes:
-    """Numbers for the symbols of a graph, from the values of its inputs."""
+    """Numbers for the symbols of a graph, from the values of its inputs. A size that depends on data stays a text."""
     known: dict[sympy.Expr, int] = {}
     for node, value in values.items():
         stated = node.meta.get("val")
@@ -97,18 +97,10 @@ def numbers_of(values: dict[Node, Any]) -> Sizes:
         if plain is None:
             return value
         found = value.node.expr.xreplace(known)
-        if isinstance(found, sympy.Basic) and found.free_symbols:
-            raise Error(f"the size {value} depends on data")
-        return plain(found)
+        depends = isinstance(found, sympy.Basic) and found.free_symbols
+        return str(value) if depends else plain(found)
 
     return size
-
-
-def hints(value: Any) -> Any:
-    """The number that a size had when the graph was captured; a text if it depends on data."""
-    if type(value) not in _SYMBOLS:
-        return value
-    return str(value) if value.node.hint is None else value.node.hint
 
 
 @dataclass(frozen=True)
@@ -205,12 +197,22 @@ def is_call(node: Node) -> bool:
     return not isinstance(node.meta.get("val"), _NUMBERS)
 
 
-def refused(gm: GraphModule) -> dict[str, str]:
-    """The nodes of a graph that cannot be recorded, by name, and why."""
-    calls = Calls(hints)
+def refused(gm: GraphModule, values: dict[Node, Any], sizes: Sizes) -> dict[str, str]:
+    """The nodes of a graph that cannot be recorded on these inputs, by name, and why.
+
+    The types that AOTAutograd states are not asked: under autocast it has saved statistics of norms in 16 bits, which are f32.
+    """
+    calls = Calls(sizes)
+    for node, value in values.items():
+        if torch.is_tensor(value):
+            calls.inputs.append((node.name, *calls.stated(value)))
+    parts = {}
     for node in gm.graph.nodes:
-        if node.op in ("placeholder", "get_attr") and torch.is_tensor(node.meta.get("val")):
-            calls.inputs.append((node.name, *calls.stated(node.meta["val"])))
-        elif is_call(node):
+        if is_call(node):
             calls.add_node(node)
-    return dict(calls.program("graph", []).check())
+        elif node.target is operator.getitem and torch.is_tensor(node.meta.get("val")):
+            # A result that an op here does not give is a fault of the op.
+            calls.add(node.name, "alias.default", [("tensor", *place(node))])
+            parts[node.name] = node.args[0].name
+    faults = calls.program("graph", []).check()
+    return {parts.get(name, name): why for name, why in reversed(faults)}

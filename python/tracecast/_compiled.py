@@ -43,24 +43,43 @@ class Options:
 
 def compile_graph(gm: GraphModule, kind: str, options: Options) -> Callable[[list[Any]], Any]:
     """A graph of AOTAutograd as a function of a list, which it empties."""
-    start = time.perf_counter()
     name = f"{kind}_{counts.graphs}"
     counts.graphs += 1
     counts.nodes += sum(map(is_call, gm.graph.nodes))
-    faults = refused(gm)
+    run: Callable[..., Any] | None = None
+
+    def boxed(arguments: list[Any]) -> Any:
+        nonlocal run
+        values = tuple(arguments)
+        arguments.clear()
+        if run is None:
+            run = chosen(gm, name, options, values)
+        return run(*values)
+
+    boxed._boxed_call = True  # type: ignore[attr-defined]
+    return boxed
+
+
+def chosen(gm: GraphModule, name: str, options: Options, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+    """What runs a graph, as its first arguments show: one program, or PyTorch with programs for parts."""
+    start = time.perf_counter()
+    _, _, values = inputs_of(gm, arguments)
+    faults = refused(gm, values, numbers_of(values))
     run: Callable[..., Any] = Compiled(gm, name, options)
     if faults:
         say(gm, faults, options)
         run = partitioned(gm, name, faults, options)
     counts.compile_s += time.perf_counter() - start
+    return run
 
-    def boxed(arguments: list[Any]) -> Any:
-        values = tuple(arguments)
-        arguments.clear()
-        return run(*values)
 
-    boxed._boxed_call = True  # type: ignore[attr-defined]
-    return boxed
+def inputs_of(gm: GraphModule, arguments: tuple[Any, ...]) -> tuple[list[Node], list[Any], dict[Node, Any]]:
+    """The nodes of arguments and constants, the constants, and the values of the nodes."""
+    nodes = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    attributes = [node for node in gm.graph.nodes if node.op == "get_attr"]
+    constants = [_attribute(gm, str(node.target)) for node in attributes]
+    nodes += attributes
+    return nodes, constants, dict(zip(nodes, (*arguments, *constants), strict=True))
 
 
 def say(gm: GraphModule, faults: dict[str, str], options: Options) -> None:
@@ -108,7 +127,6 @@ class Compiled:
 
     def __init__(self, gm: GraphModule, name: str, options: Options) -> None:
         self.gm, self.name, self.options = gm, name, options
-        self.takes = [node for node in gm.graph.nodes if node.op == "placeholder"]
         self.known: list[Specialised] = []
         self.refused = False
 
@@ -145,10 +163,7 @@ class Specialised:
 
     def __init__(self, of: Compiled, arguments: tuple[Any, ...]) -> None:
         graph = of.gm.graph
-        constants = [node for node in graph.nodes if node.op == "get_attr"]
-        self.constants = [_attribute(of.gm, str(node.target)) for node in constants]
-        nodes = of.takes + constants
-        values = dict(zip(nodes, (*arguments, *self.constants), strict=True))
+        nodes, self.constants, values = inputs_of(of.gm, arguments)
         self.sizes = numbers_of(values)
         self.threads = torch.get_num_threads()
         self.numbers = [(at, value) for at, value in enumerate(arguments) if not torch.is_tensor(value)]
