@@ -107,7 +107,7 @@ fn text_round_trips() {
     }
 }
 
-/// The bytes from the first of a buffer of 100 to the one that a child of the test below writes.
+/// The bytes of an operand, and those from the first of them to the one that a child of the test below writes.
 #[cfg(target_os = "linux")]
 const OVERRUN: &str = "TRACECAST_OVERRUN";
 
@@ -116,16 +116,29 @@ const OVERRUN: &str = "TRACECAST_OVERRUN";
 fn guard_mode_ends_a_process_that_writes_beyond_a_buffer() {
     use std::os::unix::process::ExitStatusExt as _;
     if let Some(offset) = std::env::var_os(OVERRUN) {
-        let offset = offset.to_str().and_then(|n| n.parse().ok()).expect("a number of bytes");
-        return support::guard::write_at(offset);
+        let (len, offset) = offset.to_str().and_then(|n| n.split_once(':')).expect("two numbers");
+        let len = len.parse().expect("a number of bytes");
+        return support::guard::write_at(len, offset.parse().expect("a number of bytes"));
     }
-    for (offset, signal) in
-        [(0, None), (99, None), (164, Some(11)), (4200, Some(11)), (-4096, Some(11))]
-    {
+    for (len, offset, signal) in [
+        (100, 0, None),
+        (100, 99, None),
+        (100, 128, Some(11)),
+        (100, 4200, Some(11)),
+        (100, -4096, Some(11)),
+        (128, 128, Some(11)),
+        (3 << 20, (3 << 20) - 1, None),
+        (3 << 20, 3 << 20, Some(11)),
+        (3 << 20, -1, Some(11)),
+    ] {
         let mut child = std::process::Command::new(std::env::current_exe().expect("a path"));
         child.args(["--exact", "guard_mode_ends_a_process_that_writes_beyond_a_buffer"]);
-        child.env("TRACECAST_GUARD", "1").env(OVERRUN, offset.to_string());
+        child.env("TRACECAST_GUARD", "1").env(OVERRUN, format!("{len}:{offset}"));
         let status = child.output().expect("a child").status;
-        assert_eq!((status.signal(), status.success()), (signal, signal.is_none()), "{offset}");
+        assert_eq!(
+            (status.signal(), status.success()),
+            (signal, signal.is_none()),
+            "{len} {offset}"
+        );
     }
 }

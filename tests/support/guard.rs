@@ -1,7 +1,7 @@
 //! Guard mode: with `TRACECAST_GUARD` set, buffers and scratch end at a page that nobody may touch, and every kernel has operands of its own.
 //!
-//! A read or a write beyond a buffer then ends the process at the instruction that does it. Buffers end within 64 bytes of their guard page. Tensors of
-//! 2 MiB and more are mappings and have none.
+//! A read or a write beyond a buffer then ends the process at the instruction that does it. Operands end less than a cache line in front of their guard
+//! page, at it if they are whole lines, whatever their size; scratch ends within 64 bytes of it, and has none from 2 MiB on, where it is a mapping.
 
 #![allow(
     unsafe_code,
@@ -85,10 +85,17 @@ unsafe impl GlobalAlloc for Guarding {
     }
 }
 
-/// Writes a byte that many bytes behind the first of a buffer of 100 bytes.
-pub fn write_at(offset: isize) {
-    let mut bytes = Bytes::zeroed(100).expect("memory");
-    let at = bytes.as_mut_ptr().wrapping_offset(offset);
+/// Memory of that many bytes and what is left of a cache line: of the heap, where [`HostMemory::new`] has a mapping without guard pages from 2 MiB on.
+fn operand(len: usize) -> Result<HostMemory> {
+    // Blocks of one line are not guarded.
+    let whole = len.next_multiple_of(LINE).max(2 * LINE);
+    HostMemory::adopt(Bytes::from(vec![0xff; whole])).or_else(|_| HostMemory::new(len))
+}
+
+/// Writes a byte that many bytes behind the first of an operand of `len` bytes.
+pub fn write_at(len: usize, offset: isize) {
+    let memory = operand(len).expect("memory");
+    let at = memory.as_ptr().wrapping_offset(offset);
     // SAFETY: guard mode is on, and the byte is in the buffer or on a guard page.
     unsafe { at.write_volatile(1) };
 }
@@ -152,7 +159,7 @@ impl Launch for LaunchApart {
             });
             let memory = match same {
                 Some([_, own]) => own.memory.clone(),
-                None => Memory::new(HostMemory::new(arg.len)?),
+                None => Memory::new(operand(arg.len)?),
             };
             operands.push([arg.clone(), Arg { memory, offset: 0, lasting: false, ..arg.clone() }]);
         }
