@@ -27,7 +27,7 @@ use crate::point::Trail;
 use crate::policy::parity::Thread;
 use crate::policy::{Decision, DeviceType, PolicySet, Site};
 use crate::residence::{Residence, of_constant, of_result};
-use crate::{Attr, Attrs, TensorType, Var};
+use crate::{Attr, Attrs, Number, TensorType, Var};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -206,10 +206,9 @@ impl Tracer {
 
     /// A tensor of equal numbers.
     #[track_caller]
-    pub fn full(&self, ty: TensorType, value: f64) -> Var<'_> {
-        let attrs =
-            Attrs::new().with("dtype", ty.dtype).with("shape", &ty.shape[..]).with("value", value);
-        self.apply(&source::CONSTANT, Args::new(), attrs)[0]
+    pub fn full(&self, ty: TensorType, value: impl Into<Number>) -> Var<'_> {
+        let attrs = Attrs::new().with("dtype", ty.dtype).with("shape", &ty.shape[..]);
+        self.apply(&source::CONSTANT, Args::new(), attrs.with("value", value.into()))[0]
     }
 
     /// Zeros in the type of `x`.

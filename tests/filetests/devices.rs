@@ -15,7 +15,7 @@ use tracecast_passes::standard;
 use tracecast_runtime::{Device, Error, Executable, Program, ReferenceDevice, Store, Tensor};
 
 /// `test run [on=cpu,avx2,portable,reference] [steps=N] [device=cpu dtype=bf16] [no-fold] [optimised]`: outputs and new state for the `; input` lines,
-/// the same on each device. With `steps`, each run is made so often on one store.
+/// the same on each device. With `steps`, each run is made so often on one store. Sizes with names have the numbers of the head.
 pub(crate) fn run(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&["on", "steps", "device", "dtype", "no-fold", "optimised"])?;
     let graph = traced(file, case, Some("text"))?;
@@ -26,13 +26,19 @@ pub(crate) fn run(file: &TestFile, case: &Case) -> Result<String, String> {
         }
         None => 1,
     };
+    let hints = graph.sizes().hints();
+    let at = graph.at(&hints).map_err(|e| e.to_string())?;
     let mut devices = Vec::new();
     for name in file.option("on").unwrap_or("cpu,avx2,portable,reference").split(',') {
         let program = Program::plan(&fused).map_err(|e| e.to_string())?;
-        devices.push((name, program.load(device(name)?).map_err(|e| e.to_string())?));
+        let loaded = match graph.sizes().names().is_empty() {
+            true => program.load(device(name)?),
+            false => program.load_sized(device(name)?).and_then(|family| family.at(&hints)),
+        };
+        devices.push((name, loaded.map_err(|e| e.to_string())?));
     }
     let mut out = String::new();
-    for run in values::runs(case, &graph)? {
+    for run in values::runs(case, &at)? {
         let mut first: Option<Vec<String>> = None;
         for (name, executable) in &devices {
             let found = results(executable, &graph, &run, steps)?;

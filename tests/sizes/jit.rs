@@ -150,6 +150,11 @@ fn integers_take_a_size() {
             let x = t.input("x");
             t.output("sum", x + x.size(0));
             t.output("rest", x - x.size(0) * 2);
+            t.output("below", x.lt(x.size(0)));
+            t.output("is", x.eq(x.size(0)));
+            t.output("least", x.lt(x.size(0)).choose(x, x.size(0)));
+            t.output("masked", x.masked_fill(x.ge(x.size(0)), x.size(0) - 1));
+            t.output("modulo", x % x.size(0));
         });
         let shifted = shifted.sizes("x: [length]");
         for n in [3usize, 5, 1] {
@@ -163,6 +168,11 @@ fn integers_take_a_size() {
                 assert_eq!(out["sum"].dtype(), dtype);
                 assert_eq!(out["sum"].to_f64s(), expected(|x, n| x + n));
                 assert_eq!(out["rest"].to_f64s(), expected(|x, n| x - 2 * n));
+                assert_eq!(out["below"].to_f64s(), expected(|x, n| i64::from(x < n)));
+                assert_eq!(out["is"].to_f64s(), expected(|x, n| i64::from(x == n)));
+                assert_eq!(out["least"].to_f64s(), expected(|x, n| x.min(n)));
+                assert_eq!(out["masked"].to_f64s(), expected(|x, n| x.min(n - 1)));
+                assert_eq!(out["modulo"].to_f64s(), expected(|x, n| x % n));
             }
         }
     }

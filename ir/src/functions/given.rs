@@ -2,21 +2,21 @@
 
 use crate::args::OperandOf;
 use crate::ops::infer;
-use crate::{Attr, Attrs, DType, Number, Var, given};
+use crate::{Attr, Attrs, DType, Number, Size, Var, given};
 use smallvec::SmallVec;
 
 /// What was given for an operand in whose place a number may stand.
 pub(super) enum Given<'t> {
     Value(Var<'t>),
-    /// A number, and whether it was given as an integer.
-    Number(f64, bool),
+    /// A number, and whether it was given as an integer or a size.
+    Number(Number, bool),
 }
 
 impl<'t> Given<'t> {
     /// What an argument is, beside a tensor of that dtype.
     ///
     /// # Errors
-    /// If it is a size that depends on names, or an integer that an f64 does not hold beside integers.
+    /// If it is an integer that an f64 does not hold beside integers.
     pub(super) fn of(
         argument: impl OperandOf<'t, given::OrNumber>,
         dtype: DType,
@@ -26,19 +26,15 @@ impl<'t> Given<'t> {
         if let Some(x) = vars.pop() {
             return Ok(Given::Value(x));
         }
-        let number = match attrs.get("scalar") {
-            Some(Attr::Int(number)) => {
-                infer::need_exact(dtype, *number)?;
-                return Ok(Given::Number(*number as f64, true));
-            }
-            Some(Attr::Size(size)) => Some(Number::Size(*size)),
-            _ => attrs.number("scalar"),
-        };
-        let value = number.and_then(Number::value);
-        value.map(|value| Given::Number(value, false)).ok_or_else(|| {
-            let found = number.map_or_else(String::new, |number| number.to_string());
-            format!("takes a number here, found the size {found}: pin it")
-        })
+        if let Some(Attr::Int(number)) = attrs.get("scalar") {
+            infer::need_exact(dtype, *number)?;
+        }
+        let is_whole = !matches!(attrs.get("scalar"), Some(Attr::Float(_)));
+        let number = attrs.number("scalar").ok_or("takes a value or a number")?;
+        if number.size().is_some_and(Size::is_out_of_range) {
+            return Err(format!("takes a number, found the size {number} out of range"));
+        }
+        Ok(Given::Number(number, is_whole && !matches!(number, Number::Ratio(..))))
     }
 
     /// The operand as a tensor, and `x` in the dtype that it has beside it.

@@ -6,13 +6,14 @@ use crate::args::OperandOf;
 use crate::ops::cast::Cast;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
-use crate::{DType, Shape, TensorType, Var, given};
+use crate::{DType, Number, Shape, TensorType, Var, given};
 
 impl<'t> Var<'t> {
     /// A number as a tensor without axes, in the dtype that the two promote to, and this tensor in that dtype: as PyTorch takes a number
     /// beside a tensor.
     #[track_caller]
-    pub fn beside(self, number: f64) -> (Var<'t>, Var<'t>) {
+    pub fn beside(self, number: impl Into<Number>) -> (Var<'t>, Var<'t>) {
+        let number = number.into();
         let both = named_all(self, "beside", || {
             let dtype = infer::beside(self.dtype(), number);
             Ok(vec![self.to(dtype), self.tracer().full(TensorType::scalar(dtype), number)])

@@ -8,7 +8,7 @@ use crate::ops::indexed::along;
 use crate::ops::lines::LineOps;
 use crate::ops::scatter::Scatters;
 use crate::ops::view::{Views, cat};
-use crate::{DType, Shape, TensorType, Var};
+use crate::{DType, Number, Shape, TensorType, Var};
 
 impl<'t> Var<'t> {
     /// As [`scatter`](Scatters::scatter), with one number at all places; a fraction is cut off for integers:
@@ -22,10 +22,13 @@ impl<'t> Var<'t> {
     }
 
     /// A number as elements of this dtype, in another shape.
-    pub(super) fn filled(self, shape: &Shape, value: f64) -> Var<'t> {
+    pub(super) fn filled(self, shape: &Shape, value: impl Into<Number>) -> Var<'t> {
         let ty = TensorType { dtype: self.dtype(), shape: shape.clone() };
-        let value = if ty.dtype.is_int() { value.trunc() } else { value };
-        let value = if ty.dtype == DType::Bool { f64::from(u8::from(value != 0.0)) } else { value };
+        let value = match (value.into(), ty.dtype) {
+            (Number::F64(value), DType::Bool) => f64::from(u8::from(value != 0.0)).into(),
+            (Number::F64(value), dtype) if dtype.is_int() => value.trunc().into(),
+            (value, _) => value,
+        };
         self.tracer().full(ty, value)
     }
 

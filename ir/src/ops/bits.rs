@@ -15,7 +15,7 @@ const INTEGERS: &[DType] = &[DType::I64, DType::I32, DType::U8];
 crate::ops! { trait Bits;
 
 /// The bits that both operands have.
-BITWISE_AND = bitwise_and(x, other: optional | OptFloat) -> (y) {
+BITWISE_AND = bitwise_and(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, whole),
     body:     core(Grad::Zero, cheap(&|cx, x| two(cx, x, ScalarOp::And))),
@@ -25,7 +25,7 @@ BITWISE_AND = bitwise_and(x, other: optional | OptFloat) -> (y) {
 }
 
 /// The bits that either operand has.
-BITWISE_OR = bitwise_or(x, other: optional | OptFloat) -> (y) {
+BITWISE_OR = bitwise_or(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, whole),
     body:     core(Grad::Zero, cheap(&|cx, x| two(cx, x, ScalarOp::Or))),
@@ -35,7 +35,7 @@ BITWISE_OR = bitwise_or(x, other: optional | OptFloat) -> (y) {
 }
 
 /// The bits that one operand has and the other has not.
-BITWISE_XOR = bitwise_xor(x, other: optional | OptFloat) -> (y) {
+BITWISE_XOR = bitwise_xor(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, whole),
     body:     core(Grad::Zero, cheap(&|cx, x| {
@@ -61,7 +61,7 @@ BITWISE_NOT = bitwise_not(x) -> (y) {
 
 /// The bits moved up by as many places as the second operand says, zeros entering; all of them leave from the width of the dtype on, and by
 /// a negative number.
-BITWISE_LEFT_SHIFT = bitwise_left_shift(x, other: optional | OptFloat) -> (y) {
+BITWISE_LEFT_SHIFT = bitwise_left_shift(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::integers),
     body:     core(Grad::Zero, map(&|cx, x| {
@@ -77,7 +77,7 @@ BITWISE_LEFT_SHIFT = bitwise_left_shift(x, other: optional | OptFloat) -> (y) {
 
 /// The bits moved down by as many places as the second operand says, the sign entering; nothing else is left from the width of the dtype on,
 /// and by a negative number.
-BITWISE_RIGHT_SHIFT = bitwise_right_shift(x, other: optional | OptFloat) -> (y) {
+BITWISE_RIGHT_SHIFT = bitwise_right_shift(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::integers),
     body:     core(Grad::Zero, map(&|cx, x| {

@@ -18,7 +18,7 @@ crate::ops! { trait Divisions;
 
 /// What is left of `x` by the quotient that is rounded towards zero, with the sign of `x`:
 /// [`torch.fmod`](https://docs.pytorch.org/docs/stable/generated/torch.fmod.html). A zero divisor is a data error for integers.
-FMOD = fmod(x, other: optional | OptFloat) -> (y) {
+FMOD = fmod(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
     body:     composite(
@@ -38,7 +38,7 @@ FMOD = fmod(x, other: optional | OptFloat) -> (y) {
 
 /// What is left of `x` by the quotient that is rounded down, with the sign of the divisor:
 /// [`torch.remainder`](https://docs.pytorch.org/docs/stable/generated/torch.remainder.html). A zero divisor is a data error for integers.
-REMAINDER = remainder(x, other: optional | OptFloat) -> (y) {
+REMAINDER = remainder(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
     body:     composite(
@@ -61,7 +61,7 @@ REMAINDER = remainder(x, other: optional | OptFloat) -> (y) {
 
 /// The quotient rounded down: [`torch.floor_divide`](https://docs.pytorch.org/docs/stable/generated/torch.floor_divide.html). A zero
 /// divisor is a data error for integers.
-FLOOR_DIVIDE = floor_divide(x, other: optional | OptFloat) -> (y) {
+FLOOR_DIVIDE = floor_divide(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
     body:     composite(Some(Grad::Zero), &|cx| {
@@ -117,7 +117,7 @@ GCD = gcd(x, other) -> (y) {
 fn divisor<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
     let x = cx.args[0];
     cx.args.get(1).copied().unwrap_or_else(|| {
-        cx.tracer.full(x.ty(), cx.attrs.float("scalar").expect("checked by infer"))
+        cx.tracer.full(x.ty(), cx.attrs.number("scalar").expect("checked by infer"))
     })
 }
 

@@ -103,7 +103,7 @@ DIV = div(x, other: optional | OptNumber) -> (y) {
 }
 
 /// The quotient rounded towards zero; a zero divisor is a data error for integers.
-DIV_TRUNC = div_trunc(x, other: optional | OptFloat) -> (y) {
+DIV_TRUNC = div_trunc(x, other: optional | OptNumber) -> (y) {
     dispatch: OURS,
     infer:    &|cx| binary(cx, infer::integers),
     body:     core(Grad::Zero, map(&|cx, x| {
@@ -303,7 +303,7 @@ RELU = relu(x) -> (y) {
 }
 
 /// Whether the operands are equal.
-EQ = eq(x, other: optional | OptFloat) -> (y) {
+EQ = eq(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Eq, false))),
@@ -313,7 +313,7 @@ EQ = eq(x, other: optional | OptFloat) -> (y) {
 }
 
 /// Whether the operands differ.
-NE = ne(x, other: optional | OptFloat) -> (y) {
+NE = ne(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Ne, false))),
@@ -323,7 +323,7 @@ NE = ne(x, other: optional | OptFloat) -> (y) {
 }
 
 /// Whether the first operand is less.
-LT = lt(x, other: optional | OptFloat) -> (y) {
+LT = lt(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Lt, false))),
@@ -333,7 +333,7 @@ LT = lt(x, other: optional | OptFloat) -> (y) {
 }
 
 /// Whether the first operand is less or equal.
-LE = le(x, other: optional | OptFloat) -> (y) {
+LE = le(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Le, false))),
@@ -343,7 +343,7 @@ LE = le(x, other: optional | OptFloat) -> (y) {
 }
 
 /// Whether the first operand is greater.
-GT = gt(x, other: optional | OptFloat) -> (y) {
+GT = gt(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Lt, true))),
@@ -353,7 +353,7 @@ GT = gt(x, other: optional | OptFloat) -> (y) {
 }
 
 /// Whether the first operand is greater or equal.
-GE = ge(x, other: optional | OptFloat) -> (y) {
+GE = ge(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Le, true))),
@@ -428,14 +428,8 @@ pub(super) fn binary(
         (2, None) => rule(cx),
         (1, Some(v)) => {
             let x = &cx.types[0];
-            let Some(v) = v.value() else {
-                // A size is a whole number, and narrower integers may not hold it.
-                let is_size = matches!((v, x.dtype), (Number::Size(_), DType::I64 | DType::I32));
-                let wrong = || format!("the number {v} needs a floating point operand, found {x}");
-                return if is_size || x.dtype.is_float() { rule(cx) } else { Err(wrong()) };
-            };
             let dtype = infer::beside(x.dtype, v);
-            infer::need_held(dtype, "`scalar`", v)?;
+            infer::need_held_for_all(dtype, "`scalar`", v)?;
             if dtype == x.dtype {
                 return rule(cx);
             }

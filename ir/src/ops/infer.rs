@@ -1,7 +1,7 @@
 //! Shared type rules.
 
 use crate::op::{InferCx, Inferred};
-use crate::{DType, Must, Shape, Size, TensorType};
+use crate::{DType, Must, Number, Shape, Size, TensorType};
 use smallvec::SmallVec;
 
 /// The answer of a type rule.
@@ -131,11 +131,12 @@ fn stretched_to(cx: &InferCx<'_>, dtype: DType, cast: &[usize]) -> Answer {
 }
 
 /// The dtype that a tensor has beside a number, as PyTorch promotes: a fractional number makes integers f32, any other number makes truth
-/// values i64.
-pub fn beside(dtype: DType, number: f64) -> DType {
+/// values i64. What depends on names is whole, as sizes are: [`need_held_for_all`] refuses quotients beside integers.
+pub fn beside(dtype: DType, number: Number) -> DType {
+    let is_fraction = |v: f64| v.fract() != 0.0 || !v.is_finite();
     match dtype {
         dtype if dtype.is_float() => dtype,
-        _ if number.fract() != 0.0 || !number.is_finite() => DType::F32,
+        _ if number.value().is_some_and(is_fraction) => DType::F32,
         DType::Bool => DType::I64,
         dtype => dtype,
     }
@@ -213,6 +214,16 @@ pub fn need_held(dtype: DType, name: &str, number: f64) -> Result<(), String> {
         return Err(format!("{name} is {number}, which {dtype} does not hold: it holds integers"));
     }
     Ok(())
+}
+
+/// As [`need_held`]; of what depends on names, floats hold all, i64 and i32 sizes, and narrower integers nothing.
+pub fn need_held_for_all(dtype: DType, name: &str, number: Number) -> Result<(), String> {
+    match (number.value(), number) {
+        (Some(value), _) => need_held(dtype, name, value),
+        (None, Number::Size(_)) if matches!(dtype, DType::I64 | DType::I32) => Ok(()),
+        _ if dtype.is_float() => Ok(()),
+        _ => Err(format!("{name} is {number}, which {dtype} does not hold for all sizes")),
+    }
 }
 
 /// Fails if beside a tensor of that dtype all digits of an integer count, and the numbers of programs, which are f64, do not hold them.

@@ -8,13 +8,13 @@ use crate::kernel::ScalarOp;
 use crate::op::{
     Dispatch, Domain, FLOATS, GradCx, Grads, InferCx, Rounding, composite, core, map, rule,
 };
-use crate::{Attrs, Var};
+use crate::{Attrs, Number, Var};
 use smallvec::smallvec;
 
 crate::ops! { trait MulAdds;
 
 /// `x * factor + addend`, rounded once; a number may stand for the factor. In 16 bits the sum is taken in f32 and rounded again.
-MUL_ADD = mul_add(x, addend, factor: optional | OptFloat) -> (y) {
+MUL_ADD = mul_add(x, addend, factor: optional | OptNumber) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
         either(cx.types.len() == 3, cx)?;
@@ -33,7 +33,7 @@ MUL_ADD = mul_add(x, addend, factor: optional | OptFloat) -> (y) {
         map(&|cx, x| {
             let ty = cx.body.ty(x[0]);
             let factor = x.get(2).copied().unwrap_or_else(|| {
-                cx.body.constant(ty, cx.attrs.float("scalar").expect("checked by infer"))
+                cx.number_of(ty, cx.attrs.number("scalar").expect("checked by infer"))
             });
             cx.body.push(ScalarOp::MulAdd, &[x[0], factor, x[1]], ty)
         }),
@@ -107,7 +107,7 @@ LERP_BY = lerp_by(start, end, weight) -> (y) {
 
 /// `x + value * a / b` from left to right, with the value as an attribute or as a tensor without axes, which 16-bit operands meet
 /// in f32: [`torch.addcdiv`](https://docs.pytorch.org/docs/stable/generated/torch.addcdiv.html).
-ADDCDIV = addcdiv(x, a, b, value: optional | OptFloat) -> (y) {
+ADDCDIV = addcdiv(x, a, b, value: optional | OptNumber) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         either(cx.types.len() == 4, cx)?;
@@ -164,13 +164,13 @@ fn lerp_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
 fn times<'t>(x: Var<'t>, factor: Option<Var<'t>>, attrs: &Attrs) -> Var<'t> {
     match factor {
         Some(factor) => x.mul(factor),
-        None => x.mul(attrs.float("scalar").unwrap_or(1.0)),
+        None => x.mul(attrs.number("scalar").unwrap_or(Number::F64(1.0))),
     }
 }
 
 /// Fails unless there is either the optional operand or the attribute `scalar`.
 fn either(operand: bool, cx: &InferCx<'_>) -> Result<(), String> {
-    let number = cx.attrs.float("scalar").is_some();
+    let number = cx.attrs.number("scalar").is_some();
     let wrong = || "takes either its last operand or the attribute `scalar`".to_owned();
     (operand != number).then_some(()).ok_or_else(wrong)
 }

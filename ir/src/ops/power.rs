@@ -11,7 +11,7 @@ use crate::op::{
     Dispatch, Domain, FLOATS, Facts, Grad, GradCx, Grads, InferCx, NUMBERS, Rounding, composite,
     core, map, rule,
 };
-use crate::{Attrs, DType, Var};
+use crate::{Attrs, DType, Number, Var};
 use smallvec::smallvec;
 use std::f64::consts::{LN_2, PI};
 
@@ -33,7 +33,7 @@ RECIPROCAL = reciprocal(x) -> (y) {
 
 /// The operand to the power of the second: [`torch.pow`](https://docs.pytorch.org/docs/stable/generated/torch.pow.html). Integers to a
 /// power below zero are 0, but for 1 and -1.
-POW = pow(x, exponent: optional | OptFloat) -> (y) {
+POW = pow(x, exponent: optional | OptNumber) -> (y) {
     dispatch: Dispatch::Listed { overload: "Tensor_Tensor" },
     infer:    &|cx| {
         let inferred = binary(cx, infer::arithmetic)?;
@@ -44,8 +44,9 @@ POW = pow(x, exponent: optional | OptFloat) -> (y) {
         }
     },
     body:     composite(Some(rule(&power_gradient)), &|cx| {
-        let (x, number) = (cx.args[0], cx.attrs.float("scalar"));
-        let few = number.filter(|_| x.dtype().is_float()).and_then(|v| few(x, v));
+        let (x, number) = (cx.args[0], cx.attrs.number("scalar"));
+        let value = number.and_then(Number::value).filter(|_| x.dtype().is_float());
+        let few = value.and_then(|v| few(x, v));
         if let Some(y) = few {
             return smallvec![y];
         }
@@ -140,7 +141,7 @@ LOGADDEXP2 = logaddexp2(x, other) -> (y) {
 }
 
 /// `x * log(other)`, zero where `x` is zero: [`torch.xlogy`](https://docs.pytorch.org/docs/stable/generated/torch.xlogy.html).
-XLOGY = xlogy(x, other: optional | OptFloat) -> (y) {
+XLOGY = xlogy(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::float_arithmetic),
     body:     composite(
@@ -163,7 +164,7 @@ XLOGY = xlogy(x, other: optional | OptFloat) -> (y) {
 }
 
 /// `x * log(1 + other)`, zero where `x` is zero: [`torch.special.xlog1py`](https://docs.pytorch.org/docs/stable/special.html#torch.special.xlog1py).
-XLOG1PY = xlog1py as "special_xlog1py"(x, other: optional | OptFloat) -> (y) {
+XLOG1PY = xlog1py as "special_xlog1py"(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::float_arithmetic),
     body:     composite(
@@ -207,7 +208,7 @@ ATAN2 = atan2(x, other) -> (y) {
 
 /// The second operand, or the number in its place as a tensor like the first.
 fn second<'t>(args: &[Var<'t>], attrs: &Attrs) -> Var<'t> {
-    let number = || attrs.float("scalar").expect("checked by infer");
+    let number = || attrs.number("scalar").expect("checked by infer");
     args.get(1).copied().unwrap_or_else(|| args[0].tracer().full(args[0].ty(), number()))
 }
 
@@ -267,16 +268,19 @@ fn power<'t>(x: Var<'t>, by: Var<'t>) -> Var<'t> {
 
 fn power_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
     let (x, dy) = (cx.args[0], cx.dy());
-    let Some(by) = cx.args.get(1).copied() else {
-        let v = cx.attrs.float("scalar").expect("checked by infer");
+    if let Some(v) = cx.attrs.float("scalar") {
         if v == 0.0 {
             return smallvec![Some(cx.tracer.zeros_like(x))];
         }
         return smallvec![Some(dy.mul(x.pow(v - 1.0).mul(v)))];
-    };
+    }
+    let by = second(cx.args, cx.attrs);
     let zero = cx.tracer.zeros_like(x);
     let slope = by.mul(x.pow(by.sub(1.0)));
     let dx = by.eq(0.0).choose(zero, dy.mul(slope));
+    if cx.args.len() == 1 {
+        return smallvec![Some(dx)];
+    }
     let flat = x.eq(0.0).logical_and(by.ge(0.0));
     smallvec![Some(dx), Some(dy.mul(flat.choose(zero, cx.out().mul(x.log()))))]
 }

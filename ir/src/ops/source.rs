@@ -127,8 +127,8 @@ fn held(ty: &TensorType, attrs: &Attrs) -> Result<(), String> {
     if ty.dtype == DType::Bool {
         return Ok(());
     }
-    if let Some(value) = attrs.float("value") {
-        infer::need_held(ty.dtype, "`value`", value)?;
+    if let Some(value) = attrs.number("value") {
+        infer::need_held_for_all(ty.dtype, "`value`", value)?;
     }
     if ty.dtype.is_float() {
         return Ok(());
@@ -222,8 +222,7 @@ impl Tracer {
     /// The size is computed exactly, and rounded once to `dtype`.
     #[track_caller]
     pub fn number(&self, number: impl Into<Number>, dtype: DType) -> Var<'_> {
-        let attrs = Attrs::new().with("dtype", dtype).with("shape", &Shape::scalar()[..]);
-        self.apply(&CONSTANT, Args::new(), attrs.with("value", number.into()))[0]
+        self.full(TensorType::scalar(dtype), number)
     }
 
     /// The position of each element along axis `dim`.

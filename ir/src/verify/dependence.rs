@@ -160,11 +160,12 @@ fn may_be_one_condition(graph: &Graph, a: NodeId, b: NodeId) -> bool {
         let is_shown = |at| matches!(lowering(graph, at), Some(Lower::View(_)));
         let id = behind(graph, id, &|at| is_negation(at) || is_shown(at));
         let compares = graph.node(id).op.facts().compares?;
-        Some((compares, graph.node(id).attrs.float("scalar"), graph.args(id)))
+        Some((compares, graph.node(id).attrs.number("scalar"), graph.args(id)))
     };
     match (compared(a), compared(b)) {
         (Some((kind, Some(c), x)), Some((other, Some(d), y))) => {
-            kind == other && c == d && may_be_one(graph, x[0], y[0])
+            let is_same = c == d || c.value().is_some_and(|c| Some(c) == d.value());
+            kind == other && is_same && may_be_one(graph, x[0], y[0])
         }
         (Some((kind, None, x)), Some((other, None, y))) => {
             let may_be = |i: usize, j: usize| may_be_one(graph, x[i], y[j]);

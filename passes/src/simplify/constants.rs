@@ -99,6 +99,8 @@ fn whole<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
         let attrs = below.attrs.with("shape", sizes);
         return Some(r.record(below.op, Args::new(), attrs)[0]);
     }
+    // A size rounds to the dtype when it has a number.
+    below.attrs.get("data")?;
     let (from, to) = (d.x().dtype(), d.attrs.dtype("to")?);
     let data = below.attrs.floats("data").iter();
     let data: Vec<f64> = data.map(|v| converted(literal(*v, from), from, to)).collect();
