@@ -271,7 +271,8 @@ impl<'t> Filling<'_, 't> {
 
     fn port(&self, name: &str, value: &Value) -> Result<Var<'t>, String> {
         let recorded = dtype(value.get("tensor").ok_or_else(|| format!("{name} is no tensor"))?);
-        let dtype = if self.plain && recorded.is_float() { DType::F32 } else { recorded };
+        let is_plain = self.plain && (recorded.is_float() || !recorded.is_computable());
+        let dtype = if is_plain { DType::F32 } else { recorded };
         let sizes = value["shape"].as_array().expect("a shape is a list").iter();
         let sizes: Vec<i64> = sizes.map(|size| size.as_i64().expect("a size")).collect();
         let device = value.get("on").map_or(self.call.home, crate::cases::device);

@@ -125,6 +125,85 @@ mod tests {
             "args": [x, x], "expect": {"casts": casts, "out": out}})
     }
 
+    /// A call in a region of bf16 on the CPU: what differs, and what was compared.
+    fn compared(
+        op: &str,
+        args: &Value,
+        kwargs: &Value,
+        expect: &Value,
+    ) -> (Vec<String>, &'static str) {
+        let case = json!({"id": "made/up", "device": "cpu", "op": op, "region": "bf16", "args": args, "kwargs": kwargs, "expect": expect});
+        let (found, note) = crate::run_call(&case, crate::cases::by_aten_name);
+        (found, note.unwrap_or("nothing"))
+    }
+
+    #[test]
+    fn a_call_without_a_form_is_counted_and_named() {
+        let of = |dtype: &str, shape: &[usize]| json!({"tensor": dtype, "shape": shape});
+        let f32 = |shape: &[usize]| of("f32", shape);
+        let low = |count: usize, out: &str| {
+            let casts: Vec<Value> =
+                (0..count).map(|i| json!([i.to_string(), "f32", "bf16"])).collect();
+            json!({"casts": casts, "out": out})
+        };
+        let (none, no_casts) = (json!({}), |out: &str| json!({"casts": [], "out": out}));
+        let absent = "out not compared, the op or this form of it is listed as absent";
+        let writes = "out not compared, the op writes to an operand";
+        let no_kernels = "out not compared, an operand has a dtype without kernels";
+        let cases = [
+            ("matrix_exp", json!([f32(&[4, 4])]), none.clone(), no_casts("f32"), absent),
+            (
+                "linear",
+                json!([f32(&[8, 8]), f32(&[8, 8]), f32(&[8, 8])]),
+                none.clone(),
+                low(3, "bf16"),
+                crate::RECORDED,
+            ),
+            (
+                "linear",
+                json!([f32(&[5, 8]), f32(&[8])]),
+                none.clone(),
+                low(2, "bf16"),
+                crate::RECORDED,
+            ),
+            (
+                "matmul",
+                json!([f32(&[8]), f32(&[8])]),
+                none.clone(),
+                low(2, "bf16"),
+                crate::RECORDED,
+            ),
+            (
+                "add_.Tensor",
+                json!([f32(&[4]), of("bf16", &[4])]),
+                none.clone(),
+                no_casts("f32"),
+                writes,
+            ),
+            (
+                "mm.out",
+                json!([f32(&[4, 4]), f32(&[4, 4])]),
+                json!({"out": f32(&[4, 4])}),
+                no_casts("f32"),
+                writes,
+            ),
+            (
+                "mm",
+                json!([of("c64", &[4, 4]), of("c64", &[4, 4])]),
+                none.clone(),
+                no_casts("c64"),
+                no_kernels,
+            ),
+            ("relu", json!([of("f8e5m2", &[4])]), none.clone(), no_casts("f8e5m2"), no_kernels),
+            ("relu", json!([of("f8e4m3fn", &[4])]), none, no_casts("f8e4m3fn"), no_kernels),
+        ];
+        for (op, args, kwargs, expect, note) in &cases {
+            assert_eq!(compared(op, args, kwargs, expect), (Vec::new(), *note), "{op} {args}");
+        }
+        let (found, _) = compared("no_such_op", &json!([f32(&[4])]), &json!({}), &no_casts("f32"));
+        assert_eq!(found, ["has no form here: there is no such op"]);
+    }
+
     fn run(case: &Value) -> Vec<String> {
         caught(|| crate::run_call(case, crate::cases::by_aten_name).0)
     }

@@ -88,7 +88,7 @@ MATMUL = matmul(x, other) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[5, 7], T[7, 3]", "T[7], T[7]", "T[3, 7], T[7]", "T[7], T[2, 7, 3]", "T[2, 5, 4], T[4, 9]", "T[2, 1, 5, 4], T[3, 4, 6]"] },
 }
 
-/// `x · weightᵀ + bias` along the last axis of `x`; `weight` is (out, in), `bias` (out).
+/// `x · weightᵀ + bias` along the last axis of `x`; `weight` is (out, in), `bias` (out) or what stretches to the result.
 LINEAR = linear(x, weight, bias: optional) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
@@ -101,11 +101,19 @@ LINEAR = linear(x, weight, bias: optional) -> (y) {
             return Err(format!("`weight` is {weight}, expected two axes, out and in, or one row"));
         };
         same_inner(cx.must, inner, own)?;
-        let fits = |bias: &TensorType| bias.dtype == dtype && cx.must.alike(&bias.shape, out);
+        let y = TensorType { dtype, shape: outer.iter().chain(out).copied().collect() };
+        let stretches = |bias: &TensorType| {
+            let wide = infer::broadcast(cx.must, &bias.shape, &y.shape);
+            wide.is_ok_and(|wide| cx.must.alike(&wide, &y.shape))
+        };
+        let fits = |bias: &TensorType| {
+            bias.dtype == dtype && (cx.must.alike(&bias.shape, out) || stretches(bias))
+        };
         if let Some(bias) = cx.get(2).filter(|bias| !fits(bias)) {
-            return Err(format!("`bias` is {bias}, expected {}", TensorType::new(dtype, out)));
+            let row = TensorType::new(dtype, out);
+            return Err(format!("`bias` is {bias}, expected {row}, or what stretches to {y}"));
         }
-        Ok(Inferred::one(TensorType { dtype, shape: outer.iter().chain(out).copied().collect() }))
+        Ok(Inferred::one(y))
     },
     body:     composite_own(
         Some(rule(&|cx| {
@@ -114,31 +122,35 @@ LINEAR = linear(x, weight, bias: optional) -> (y) {
             let dy = dy.reshape_to(&Shape::new(&[x.rows().size(0), weight.size(0)]));
             let dx = dy.contract(weight, None).reshape_to(&x.shape());
             let dweight = dy.t().contract(x.rows(), None).reshape_to(&cx.args[1].shape());
-            let dbias = cx.get(2).map(|b| dy.sum(0).reshape_to(&b.shape()));
+            let dbias = cx.get(2).map(|b| match is_row(b, cx.args[1]) {
+                true => dy.sum(0).reshape_to(&b.shape()),
+                false => cx.dy().sum_to(&b.shape()),
+            });
             let mut grads: Grads<'_> = smallvec![Some(dx), Some(dweight)];
             grads.extend(dbias.map(Some));
             grads
         })),
         &|cx| {
             let (x, weight) = (cx.args[0].rows(), cx.args[1].rows().t());
-            let from = x.dtype();
+            let (from, shape) = (x.dtype(), &cx.results[0].shape);
             let y = match cx.get(2) {
                 bias if !from.is_float() => {
                     let y = product(x, weight);
-                    bias.map_or(y, |bias| y.add(bias))
+                    bias.map_or(y, |bias| added(y, bias, cx.args[1], shape))
                 }
                 None => x.contract(weight, None),
                 Some(bias) => {
                     let wide = from.compute();
-                    x.contract(weight, (wide != from).then_some(wide)).add(bias.to(wide)).to(from)
+                    let y = x.contract(weight, (wide != from).then_some(wide));
+                    added(y, bias.to(wide), cx.args[1], shape).to(from)
                 }
             };
-            smallvec![y.reshape_to(&cx.results[0].shape)]
+            smallvec![y.reshape_to(shape)]
         },
     ),
     rounding: Rounding::result("the result, once, after the bias; each gradient"),
     facts:    Facts::new().takes_all(),
-    domain:   Domain { dtypes: FLOATS, samples: &["T[5, 7], T[3, 7], T[3]", "T[5, 7], T[3, 7]", "T[7], T[3, 7], T[3]", "T[2, 3, 4], T[9, 4], T[9]", "T[5, 7], T[7]"] },
+    domain:   Domain { dtypes: FLOATS, samples: &["T[5, 7], T[3, 7], T[3]", "T[5, 7], T[3, 7]", "T[7], T[3, 7], T[3]", "T[2, 3, 4], T[9, 4], T[9]", "T[5, 7], T[7]", "T[2, 3, 4], T[9, 4], T[3, 1]"] },
 }
 }
 
@@ -170,6 +182,16 @@ pub(crate) fn product<'t>(x: Var<'t>, other: Var<'t>) -> Var<'t> {
     }
     let parts = x.unsqueeze(-1).mul(other.unsqueeze(-3));
     parts.sum(-2).to(x.dtype())
+}
+
+/// True for a bias that is a number for each column of the product.
+fn is_row(bias: Var<'_>, weight: Var<'_>) -> bool {
+    bias.rank() + 1 == weight.rank() && (bias.rank() == 0 || bias.size(0) == weight.size(0))
+}
+
+/// Rows of products and a bias, which joins them as they are multiplied or stretches to `shape`.
+fn added<'t>(rows: Var<'t>, bias: Var<'t>, weight: Var<'t>, shape: &Shape) -> Var<'t> {
+    if is_row(bias, weight) { rows.add(bias) } else { rows.reshape_to(shape).add(bias) }
 }
 
 fn same_inner(must: &Must<'_>, p: Size, q: Size) -> Result<(), String> {
