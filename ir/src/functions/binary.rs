@@ -203,8 +203,11 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn float_power(self, exponent: impl OperandOf<'t, given::OrNumber>) -> Var<'t> {
         named(self, "float_power", || {
-            let (x, exponent) = Given::of(exponent, DType::F64)?.beside(self.to(DType::F64));
-            Ok(x.pow(exponent.to(DType::F64)))
+            let x = self.to(DType::F64);
+            Ok(match Given::of(exponent, DType::F64)? {
+                Given::Value(exponent) => x.pow(exponent.to(DType::F64)),
+                Given::Number(exponent, _) => x.pow(exponent),
+            })
         })
     }
 

@@ -259,6 +259,10 @@ for dtype in (torch.int64,):
     for name in ("remainder", "fmod", "floor_divide"):
         call(name, getattr(torch, name), [a.reshape(-1).clone(), b.reshape(-1).clone()], ["self", "other"])
 
+# A number as the exponent, which has the special cases of `pow`.
+for exponent in (0.5, -0.5, 2.0, 3.0):
+    unary("float_power", torch.float_power, more=[exponent], more_names=["exponent"])
+
 path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ends.jsonl.gz")
 text = "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in lines)
 with open(path, "wb") as file, gzip.GzipFile(fileobj=file, mode="wb", compresslevel=9, mtime=0, filename="") as packed:

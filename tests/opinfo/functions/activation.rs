@@ -3,6 +3,7 @@
 use crate::arguments::Arguments;
 use crate::calls::Called;
 use tracecast_ir::IntoDims;
+use tracecast_ir::ops::prelude::Curves;
 
 /// The results, if `name` is one of those.
 pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
@@ -23,6 +24,7 @@ pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
             "_safe_softmax" => x.safe_softmax([a.int(1, "dim")?].dtype(a.dtype(2, "dtype")?)),
             "celu" => x.celu(float(1, "alpha", 1.0)?),
             "selu" => x.selu(),
+            "logsigmoid" => x.log_sigmoid(),
             _ => return Err(String::new()),
         }])
     };
@@ -39,6 +41,7 @@ pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
         "_safe_softmax",
         "celu",
         "selu",
+        "logsigmoid",
     ];
     NAMES.contains(&name).then(made)
 }
