@@ -43,7 +43,7 @@ impl Module for Transformer {
         let Sizes { layers, width, tokens: count, positions, .. } = self.0;
         let t = cx.trace().tracer();
         let before = self.1.unwrap_or(Size::from(0));
-        let places = t.iota(DType::I64, &Shape::from([tokens.size(1)]), 0).add(before);
+        let places = t.iota(DType::I64, [tokens.size(1)], 0).add(before);
         let x = cx.call("wte", &Embedding::new(count, width), tokens)
             + cx.call("wpe", &Embedding::new(positions, width), places);
         let block = |x, i: usize| cx.call(&format!("h.{i}"), &Block(self.0, self.1), x);

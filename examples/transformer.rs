@@ -51,7 +51,7 @@ impl Block {
         });
         let before = self.0.unwrap_or(Size::from(0));
         let t = cx.trace().tracer();
-        let positions = t.iota(DType::F32, &Shape::from([x.size(1)]), 0).add(before);
+        let positions = t.iota(DType::F32, [x.size(1)], 0).add(before);
         let [q, k] = [q, k].map(|x| x.rotary(positions, 10_000.0));
         let cache = KvCache::new(1, HEADS, CAPACITY, each);
         let [k, v] = self.0.map_or([k, v], |filled| cache.extend(cx, [k, v], filled));

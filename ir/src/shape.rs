@@ -221,6 +221,24 @@ impl<T: Copy + Into<Size>, const N: usize> From<[T; N]> for Shape {
     }
 }
 
+impl<T: Into<Size>> From<Vec<T>> for Shape {
+    fn from(sizes: Vec<T>) -> Self {
+        sizes.into_iter().collect()
+    }
+}
+
+impl<T: Copy + Into<Size>> From<&Vec<T>> for Shape {
+    fn from(sizes: &Vec<T>) -> Self {
+        Shape::new(sizes)
+    }
+}
+
+impl From<&Shape> for Shape {
+    fn from(shape: &Shape) -> Self {
+        shape.clone()
+    }
+}
+
 impl<T: Into<Size>> FromIterator<T> for Shape {
     fn from_iter<I: IntoIterator<Item = T>>(sizes: I) -> Self {
         let mut shape = Shape::default();
@@ -266,6 +284,14 @@ mod tests {
         assert_eq!(y.broadcast_if(&Shape::new(&[b]), &|_, _| true).unwrap(), y);
         let is_one = |a: Size, other: Size| a == n && other == 1;
         assert_eq!(y.broadcast_if(&Shape::new(&[b]), &is_one).unwrap(), Shape::new(&[b]));
+    }
+
+    #[test]
+    fn lists_of_sizes_are_shapes() {
+        let shape = Shape::new(&[2, 3]);
+        let list = vec![2usize, 3];
+        let of_each = [Shape::from(&list), Shape::from(list), Shape::from(&shape)];
+        assert!(of_each.iter().all(|made| *made == shape), "{of_each:?}");
     }
 
     #[test]

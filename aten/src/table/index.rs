@@ -156,6 +156,6 @@ fn histogram<'t>(x: Var<'t>, bins: i64, least: f64, most: f64) -> Result<Var<'t>
     let at = flat.sub(least).mul(bins as f64 / (most - least)).floor();
     let at = at.eq(bins as f64).choose(bins as f64 - 1.0, at);
     let inside = flat.ge(least).logical_and(flat.le(most));
-    let bins = t.iota(x.dtype(), &[Size::from(bins), Size::from(1)].into_iter().collect(), 0);
+    let bins = t.iota(x.dtype(), [Size::from(bins), Size::from(1)], 0);
     Ok(inside.logical_and(at.unsqueeze(0).eq(bins)).to(x.dtype()).sum(1))
 }

@@ -227,7 +227,8 @@ impl Tracer {
 
     /// The position of each element along axis `dim`.
     #[track_caller]
-    pub fn iota(&self, dtype: DType, shape: &Shape, dim: usize) -> Var<'_> {
+    pub fn iota(&self, dtype: DType, shape: impl Into<Shape>, dim: usize) -> Var<'_> {
+        let shape: Shape = shape.into();
         let attrs =
             Attrs::new().with("dtype", dtype).with("shape", &shape[..]).with("dim", dim as i64);
         self.apply(&IOTA, Args::new(), attrs)[0]
