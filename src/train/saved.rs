@@ -1,6 +1,6 @@
 //! Saving a training step's state, and going on with it.
 
-use crate::checkpoint::{Load, Loaded, load_model, load_state, save_model, save_state};
+use crate::checkpoint::{Load, Loaded, Save, load_model, load_state, save_model_as, save_state};
 use crate::error::Result;
 use crate::train::TrainStep;
 use std::path::Path;
@@ -65,7 +65,34 @@ impl TrainStep {
     /// # Errors
     /// As there.
     pub fn save_model(&self, store: &Store, path: impl AsRef<Path>) -> Result<()> {
-        save_model(self.recipe.module.as_ref(), store, path)
+        self.save_model_as(store, path, &Save::new())
+    }
+
+    /// Writes the model alone under other names or in other shapes: see [`save_model_as`](crate::checkpoint::save_model_as()).
+    ///
+    /// ```
+    /// use tracecast::checkpoint::{Load, Save};
+    /// use tracecast::nn::{Linear, Module};
+    /// use tracecast::prelude::*;
+    ///
+    /// let step = TrainStep::new(Linear::new(3, 2), |t, model| model.forward(t.input("x")).mean(()))
+    ///     .optimizer(Sgd::new(0.1))
+    ///     .build()?;
+    /// let mut store = Store::new();
+    /// step.init(&mut store, 0)?;
+    /// // In the file the names are `net.weight`, f32[3, 2], and `net.bias`, f32[2].
+    /// let theirs = Load::strict().prefix("net.").transpose(&["weight"]);
+    /// let path = std::env::temp_dir().join(format!("theirs-{}.safetensors", std::process::id()));
+    /// step.save_model_as(&store, &path, &Save::new().like(&theirs))?;
+    /// step.load_model(&mut store, &path, &theirs)?;
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn save_model_as(&self, store: &Store, path: impl AsRef<Path>, save: &Save) -> Result<()> {
+        save_model_as(self.recipe.module.as_ref(), store, path, save)
     }
 
     /// Reads the model alone: see [`load_model`](crate::checkpoint::load_model()). What the step keeps besides is not touched; start with
