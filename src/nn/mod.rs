@@ -123,11 +123,11 @@ pub trait Module: Send + Sync {
     /// What it keeps in the store, with names as seen from inside.
     ///
     /// It is what `forward` asks the [`Context`] for, which is called without a run to find out: `x` has no type then, and neither has
-    /// what is computed from it. A size of it may be computed with and given to ops. A list of parts has as many as were asked for.
-    /// No module writes this method.
+    /// what is computed from it. `forward` may compute with a size and give it to ops. Splits whose arguments say how many parts there are
+    /// work: `chunk`, `tensor_split`, `split_at`, `split_with_sizes`. No module writes this method.
     ///
     /// # Errors
-    /// If `forward` decides by a type, by a size, or by a number of parts that follows from one, or panics:
+    /// If `forward` panics, decides by a type or by a size, or calls `split` or `unbind`, whose number of parts follows from a size:
     /// [`for_input`](Module::for_input) is the way then.
     fn entries(&self) -> Result<Vec<Entry>> {
         Ok(Declared::of(|cx| _ = self.forward(cx, cx.unknown()))?.entries())

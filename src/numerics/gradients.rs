@@ -40,7 +40,7 @@ const RELATIVE: f64 = 1e-3;
 ///
 /// `body` records the function of its inputs and returns its result, of any shape, each element of which counts with a weight of its own. A gradient that is
 /// right only at the given numbers is not found out, so they should not be special. Of a function with a kink, such as `relu`, there are no
-/// differences at the kink.
+/// differences at the kink. The function stays in f64 throughout: behind a cast to f32 a difference is rounding noise, and every element counts as wrong.
 ///
 /// ```
 /// use tracecast::numerics::check_gradients;

@@ -83,7 +83,8 @@ impl TrainStepBuilder {
         self
     }
 
-    /// With the loss computed under autocast for a device, in `dtype` or the device's own low dtype.
+    /// With the loss computed under autocast for a device, in `dtype` or the device's own low dtype. An [evaluation](TrainStep::evaluation)
+    /// is outside this region.
     #[must_use]
     #[track_caller]
     pub fn autocast(mut self, device: &str, dtype: impl Into<Option<DType>>) -> Self {

@@ -87,8 +87,9 @@ impl TrainStep {
         TrainStepBuilder::new(Box::new(module), Objective::Mean(Box::new(loss)))
     }
 
-    /// A step that trains `module` by the mean of losses that are told as their sum and their count, both numbers without axes. The step divides once, by the count of the whole
-    /// batch: with [micro-batches](TrainStepBuilder::micro_batches) and on [many ranks](DataParallel) every loss counts the same, however many of them a part has.
+    /// A step that trains `module` by a mean. `loss` returns two tensors without axes: the sum of the losses, and what the step divides it by. That is their count, or a sum of
+    /// weights, such as class weights in f32. The step divides once, by the count of the whole batch. With [micro-batches](TrainStepBuilder::micro_batches) and on
+    /// [many ranks](DataParallel) every loss counts the same, however many of them a part has.
     ///
     /// ```
     /// use tracecast::nn::{Linear, Module};
@@ -179,6 +180,28 @@ impl TrainStep {
     }
 
     /// Another program over the same model and the same store, which evaluates: it has the outputs that `body` names.
+    ///
+    /// The region of [`TrainStepBuilder::autocast`] holds for the loss alone: this program computes in the dtypes of its weights and inputs.
+    /// A region in `body` gives it a low dtype:
+    ///
+    /// ```
+    /// use tracecast::nn::{Linear, Module};
+    /// use tracecast::prelude::*;
+    ///
+    /// let step = TrainStep::new(Linear::new(2, 3), |t, model| model.forward(t.input("x")).cross_entropy(t.input("y")))
+    ///     .optimizer(Sgd::new(0.1))
+    ///     .autocast("cpu", DType::BF16)
+    ///     .build()?;
+    /// let mut store = Store::new();
+    /// step.init(&mut store, 0)?;
+    /// let evaluate = step.evaluation(|t, model| {
+    ///     t.output("wide", model.forward(t.input("x")));
+    ///     t.output("low", autocast(t, "cpu", DType::BF16, || model.forward(t.input("x"))));
+    /// });
+    /// let out = evaluate.run(&mut store, &[("x", &Tensor::rand([4, 2], 1)?)])?;
+    /// assert_eq!([out["wide"].dtype(), out["low"].dtype()], [DType::F32, DType::BF16]);
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
     pub fn evaluation(
         &self,
         body: impl for<'t> Fn(&'t Trace, &Model<'_, 't>) + Send + Sync + 'static,
