@@ -25,8 +25,8 @@ fn model(t: &Trace) {
     let param = |name: &str, shape: &[usize]| t.param_of(name, TensorType::new(DType::F32, shape));
     let positions = param("positions", &[LENGTHS as usize, WIDTH]).slice(0, 0, length, 1);
     let mut x = param("characters", &[CHARACTERS, WIDTH]).embedding(tokens) + positions;
-    let row = t.tracer().iota(DType::I64, &Shape::from(sizes![length, 1]), 0);
-    let column = t.tracer().iota(DType::I64, &Shape::from(sizes![1, length]), 1);
+    let row = t.tracer().iota(DType::I64, Shape::from(sizes![length, 1]), 0);
+    let column = t.tracer().iota(DType::I64, Shape::from(sizes![1, length]), 1);
     let never = t.full(TensorType::scalar(DType::F32), f64::NEG_INFINITY);
     for layer in 0..LAYERS {
         let weight = |name: &str, shape: [usize; 2]| param(&format!("{layer}.{name}"), &shape);

@@ -348,7 +348,7 @@ fn counting(capacity: usize) -> Generator {
         let cache = KvCache::new(1, 1, capacity, 1);
         let [k, _] = cache.extend(&Context::evaluation(t), [x, x], before);
         let next = token.reshape([1]).add(1.0).remainder(8.0);
-        let at = t.tracer().iota(DType::I64, &Shape::from([8usize]), 0);
+        let at = t.tracer().iota(DType::I64, Shape::from([8usize]), 0);
         at.eq(next).to(DType::F32) + k.sum(()).mul(0.0)
     });
     generator.expect("a program")

@@ -96,7 +96,7 @@ fn pytorchs_backward_kernel_gives_the_gradients() {
             let seen = match mask {
                 Some(mask) => scores.add(mask),
                 None => {
-                    let at = |axis| t.tracer().iota(DType::I64, &scores.shape(), axis);
+                    let at = |axis| t.tracer().iota(DType::I64, scores.shape(), axis);
                     let never = t.full(TensorType::scalar(DType::F64), f64::NEG_INFINITY);
                     at(3).gt(at(2)).choose(never, scores)
                 }

@@ -127,7 +127,7 @@ fn a_rounding_that_a_kernel_executes_is_not_cancelled() {
         for low in [DType::F16, DType::BF16] {
             for keeps_low in [false, true] {
                 let t = Tracer::new("positions");
-                let low_numbers = t.iota(position, &Shape::from([8, 512]), 1).cast(low);
+                let low_numbers = t.iota(position, Shape::from([8, 512]), 1).cast(low);
                 t.output("y", low_numbers.cast(DType::F32));
                 if keeps_low {
                     t.output("low", low_numbers);

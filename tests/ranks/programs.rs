@@ -239,7 +239,7 @@ fn weighted(op: usize, ranks: i64) -> Graph {
             5 => x.reduce_to(1, ranks),
             _ => x.reduce_scatter(ranks),
         };
-        let places = t.iota(DType::F64, &y.shape(), 0).add(k).sin();
+        let places = t.iota(DType::F64, y.shape(), 0).add(k).sin();
         let loss = y.mul(y).mul(places).sum(());
         t.output("loss", loss);
         t.output("dx", t.grad(loss, &[x])[0]);

@@ -68,8 +68,8 @@ fn l5_casts_pass_movement() {
         ("expand", &|_, x| x.reshape([1, -1]).expand([2, check::NUMBERS as i64])),
         ("cat", &|_, x| view::cat(&[x, x.permute([1, 0])], 1)),
         ("pad", &|_, x| x.pad([1, 2], [0, 1], 0.5)),
-        ("gather", &|t, x| x.gather(t.iota(DType::I64, &x.shape(), 1), 1)),
-        ("where", &|t, x| t.iota(DType::I64, &x.shape(), 1).lt(99.0).choose(x, x.permute([1, 0]))),
+        ("gather", &|t, x| x.gather(t.iota(DType::I64, x.shape(), 1), 1)),
+        ("where", &|t, x| t.iota(DType::I64, x.shape(), 1).lt(99.0).choose(x, x.permute([1, 0]))),
     ];
     for (what, moved) in moves {
         for low in [F16, BF16] {

@@ -17,7 +17,7 @@ fn attention(t: &Trace, [batch, length]: Sizes) {
         |name: &str, shape: [usize; 2]| t.param_of(name, TensorType::new(DType::F32, shape));
     let (table, head) = (param("table", [7, 6]), param("head", [7, 6]));
     let x = table.embedding(tokens);
-    let positions = t.tracer().iota(DType::F32, &Shape::from(sizes![length, 1]), 0);
+    let positions = t.tracer().iota(DType::F32, Shape::from(sizes![length, 1]), 0);
     let x = x.add(positions.mul(0.125));
     let x = x.layer_norm(None, None, [6], 1e-5).results()[0];
     let [q, k, v] = ["q", "k", "v"].map(|name| {
@@ -25,8 +25,8 @@ fn attention(t: &Trace, [batch, length]: Sizes) {
         y.reshape(sizes![batch, length, 2, 3]).permute([0, 2, 1, 3])
     });
     let scores = q.matmul(k.t()).div(3f64.sqrt());
-    let row = t.tracer().iota(DType::I64, &Shape::from(sizes![length, 1]), 0);
-    let column = t.tracer().iota(DType::I64, &Shape::from(sizes![1, length]), 1);
+    let row = t.tracer().iota(DType::I64, Shape::from(sizes![length, 1]), 0);
+    let column = t.tracer().iota(DType::I64, Shape::from(sizes![1, length]), 1);
     let scores = column.le(row).choose(scores, t.full(TensorType::scalar(DType::F32), -1e9));
     let mixed = scores.softmax(-1).matmul(v).permute([0, 2, 1, 3]);
     let y = x + mixed.reshape(sizes![batch, length, 6]);
@@ -50,7 +50,7 @@ fn attends(t: &Trace, [queries, keys]: Sizes) {
     let [q, k, v] = [heads("q", x, queries), heads("k", y, keys), heads("v", y, keys)]
         .map(|id| t.tracer().var(id));
     let at = |rows: Size, columns: Size, axis| {
-        t.tracer().iota(DType::I64, &Shape::from(sizes![rows, columns]), axis)
+        t.tracer().iota(DType::I64, Shape::from(sizes![rows, columns]), axis)
     };
     let apart = at(1.into(), keys, 1).sub(at(queries, 1.into(), 0));
     let (seen, added) = (apart.le(1.0), apart.to(DType::F32).mul(0.125));

@@ -108,7 +108,7 @@ fn arange<'t>(
         (start.size(), end.size(), step.size().and_then(Size::number))
         && (from.number().is_none() || to.number().is_none())
     {
-        let at = t.iota(DType::I64, &Shape::new(&[to - from]), 0);
+        let at = t.iota(DType::I64, Shape::new(&[to - from]), 0);
         let at = if from == 0 { at } else { at.add(t.number(from, DType::I64)) };
         return Ok(at.to(dtype));
     }

@@ -16,7 +16,7 @@ impl Tracer {
             }
             let wide = if dtype.is_float() { DType::F64 } else { DType::I64 };
             [start, step].into_iter().try_for_each(|v| infer::need_held(wide, "a number", v))?;
-            let at = self.iota(wide, &Shape::new(&[count as i64]), 0);
+            let at = self.iota(wide, Shape::new(&[count as i64]), 0);
             Ok(at.mul(step).add(start).to(dtype))
         })
     }
@@ -28,8 +28,8 @@ impl Tracer {
             if rows < 0 || columns < 0 {
                 return Err(format!("a matrix of {rows} rows and {columns} columns"));
             }
-            let column = self.iota(DType::I64, &Shape::new(&[1, columns]), 1);
-            Ok(column.eq(self.iota(DType::I64, &Shape::new(&[rows, 1]), 0)).to(dtype))
+            let column = self.iota(DType::I64, Shape::new(&[1, columns]), 1);
+            Ok(column.eq(self.iota(DType::I64, Shape::new(&[rows, 1]), 0)).to(dtype))
         })
     }
 

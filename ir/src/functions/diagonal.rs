@@ -110,8 +110,8 @@ impl<'t> Var<'t> {
             return Err("takes at least two axes".to_owned());
         }
         let (rows, columns) = (self.size(rank - 2), self.size(rank - 1));
-        let row = self.tracer().iota(DType::I64, &Shape::new(&[rows, 1.into()]), 0);
-        let column = self.tracer().iota(DType::I64, &Shape::new(&[1.into(), columns]), 1);
+        let row = self.tracer().iota(DType::I64, Shape::new(&[rows, 1.into()]), 0);
+        let column = self.tracer().iota(DType::I64, Shape::new(&[1.into(), columns]), 1);
         Ok(column.sub(row))
     }
 

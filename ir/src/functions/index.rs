@@ -47,7 +47,7 @@ impl<'t> Var<'t> {
                     start.ty()
                 ));
             }
-            let at = self.tracer().iota(start.dtype(), &Shape::new(&[length]), 0);
+            let at = self.tracer().iota(start.dtype(), Shape::new(&[length]), 0);
             Ok(self.picked(axis, at.add(start.reshape([1]).wrapped(n))))
         })
     }

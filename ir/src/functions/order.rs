@@ -18,7 +18,7 @@ impl<'t> Var<'t> {
             }
             let turned = |x: Var<'t>, axis: usize| -> super::Made<Var<'t>> {
                 let n = size(x, axis)?;
-                let places = x.tracer().iota(DType::I64, &Shape::new(&[n]), 0);
+                let places = x.tracer().iota(DType::I64, Shape::new(&[n]), 0);
                 Ok(x.picked(axis, places.rsub((n - 1) as f64)))
             };
             self.shape().axes(dims)?.into_iter().try_fold(self, turned)

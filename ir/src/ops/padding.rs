@@ -199,7 +199,7 @@ impl<'t> Var<'t> {
             return self.reshape_to(&Shape::new(&sizes));
         }
         let t = self.tracer();
-        let at = t.iota(DType::I64, &Shape::new(&[before + n + behind]), 0);
+        let at = t.iota(DType::I64, Shape::new(&[before + n + behind]), 0);
         let at = at.sub(before as f64);
         let number = |v: i64| t.full(at.ty(), v as f64);
         let last = (n - 1) as f64;

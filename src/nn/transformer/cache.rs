@@ -141,7 +141,7 @@ impl Window {
         if self.new == 1 {
             return of_each;
         }
-        of_each.add(lengths.tracer().iota(DType::I64, &Shape::from([one, one, self.new, one]), 2))
+        of_each.add(lengths.tracer().iota(DType::I64, Shape::from([one, one, self.new, one]), 2))
     }
 
     /// Where each number that is new goes. They are kept within the cache, so that nothing needs a check where they are written: a run with lengths that go beyond fails
@@ -157,7 +157,7 @@ impl Window {
     /// True for each new position and those up to it.
     fn seen(self, lengths: Var<'_>) -> Var<'_> {
         let one = Size::from(1);
-        let at = lengths.tracer().iota(DType::I64, &Shape::from([one, one, one, self.end]), 3);
+        let at = lengths.tracer().iota(DType::I64, Shape::from([one, one, one, self.end]), 3);
         at.le(self.behind(lengths))
     }
 }

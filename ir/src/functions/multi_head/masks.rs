@@ -46,8 +46,8 @@ impl<'t> Seen<'t> {
             all.push(spread(padding, [batch, one, one]));
         }
         if of.causal {
-            let row = t.iota(DType::I64, &Shape::from([queries, one]), 0);
-            let column = t.iota(DType::I64, &Shape::from([one, keys]), 1);
+            let row = t.iota(DType::I64, Shape::from([queries, one]), 0);
+            let column = t.iota(DType::I64, Shape::from([one, keys]), 1);
             let mask = spread(column.gt(row), [one, one, queries]);
             if all.is_empty() && more == 0 {
                 return Ok(Some(Seen::Causal(mask)));

@@ -48,7 +48,7 @@ MULTI_MARGIN_LOSS = multi_margin_loss(x, target, weight: optional; p: OptFloat, 
         let own = x.gather(target, 1);
         let gap = above_zero(own.rsub(cx.attrs.float("margin").unwrap_or(1.0)).add(x));
         let gap = if cx.attrs.float("p") == Some(2.0) { gap.mul(gap) } else { gap };
-        let is_own = cx.tracer.iota(DType::I64, &Shape::new(&[1.into(), classes]), 1).eq(target);
+        let is_own = cx.tracer.iota(DType::I64, Shape::new(&[1.into(), classes]), 1).eq(target);
         let mut each = is_own.choose(cx.tracer.zeros_like(gap), gap);
         if let Some(weight) = cx.get(2) {
             let all = weight.unsqueeze(0).expand_to(&x.shape());
@@ -80,7 +80,7 @@ MULTILABEL_MARGIN_LOSS = multilabel_margin_loss(x, target; reduction: OptStr) ->
         let (t, classes) = (cx.tracer, x.size(1));
         let places = |dim: usize| {
             let shape = [1.into(), if dim == 1 { classes } else { 1.into() }, if dim == 2 { classes } else { 1.into() }];
-            t.iota(DType::I64, &Shape::new(&shape), dim)
+            t.iota(DType::I64, Shape::new(&shape), dim)
         };
         // [row, label, earlier label]: whether one up to it is below zero.
         let ended = target.lt(0.0).unsqueeze(1).logical_and(places(2).le(places(1)));
