@@ -29,16 +29,20 @@ impl Reach {
         let rank = graph.ty(factor).shape.rank();
         // Behind windows elements are found one by one, whatever their index.
         let mut at = (factor.node, Some(Index::identity(rank, rank)));
-        let mut rounded = None;
+        let (mut rounded, mut windowed) = (None, false);
         while self.inline[at.0.index()] {
             let (node, index) = &at;
             let x = graph.args(*node).first().copied();
             let is_cast = graph.node(*node).op.intrinsic() == Some(Intrinsic::Cast);
             at = match (lowering(graph, *node), x, index) {
                 (Some(Lower::View(_)), Some(x), Some(index)) => {
-                    (x.node, Some(through(graph, *node, index)?))
+                    (x.node, through(graph, *node, index))
                 }
-                (Some(Lower::View(_) | Lower::Windows), Some(x), _) => (x.node, None),
+                (Some(Lower::View(_)), Some(x), None) => (x.node, None),
+                (Some(Lower::Windows), Some(x), _) => {
+                    windowed = true;
+                    (x.node, None)
+                }
                 (Some(Lower::Map(_)), Some(x), _) if is_cast => {
                     let fits = graph.ty(x).dtype.fits_in(graph.node(*node).results[0].dtype);
                     if !fits && let Some(first) = rounded.replace(at.clone()) {
@@ -46,6 +50,8 @@ impl Reach {
                     }
                     (x.node, at.1)
                 }
+                // An index that no views explain says nothing in front of windows.
+                _ if at.1.is_none() && !windowed => return None,
                 _ => return Some(self.packed(graph, rounded.unwrap_or(at))),
             };
         }
