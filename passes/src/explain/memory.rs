@@ -145,7 +145,7 @@ pub(super) fn stored(
             bytes: bytes(placed, &placed.node(stored.node).results[0]),
             kernel: stored.kernel.clone(),
             readers: stored.readers.clone(),
-            why: stored.why,
+            why: stored.why.clone(),
             cost: stored.cost,
         }
     };

@@ -10,7 +10,7 @@ use tracecast_ir::op::Lower;
 use tracecast_ir::{Graph, NodeId, ValueId};
 
 /// Why a value is written to memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Keep {
     /// It is a result of the program.
     Result,
@@ -24,11 +24,13 @@ pub enum Keep {
     Dear,
     /// What it is made of would take more bytes, or more operations, than to write and read it.
     Bytes,
+    /// Fusion planned one kernel for it and its readers, and no kernel holds them; why.
+    Apart(String),
 }
 
 impl Keep {
     /// The name for machines.
-    pub const fn name(self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         match self {
             Keep::Result => "result",
             Keep::State => "state",
@@ -36,6 +38,7 @@ impl Keep {
             Keep::Factor(_) => "factor",
             Keep::Dear => "dear",
             Keep::Bytes => "bytes",
+            Keep::Apart(_) => "apart",
         }
     }
 }
@@ -43,6 +46,7 @@ impl Keep {
 impl fmt::Display for Keep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Keep::Apart(why) => return write!(f, "no kernel holds it and its readers: {why}"),
             Keep::Result => "a result of the program",
             Keep::State => "the next value of state",
             Keep::Whole => "made as a whole, once",
@@ -126,10 +130,11 @@ pub(super) fn memory(
     let mut stored = Vec::new();
     for &i in &fused.order {
         for value in &fused.kernels[i].outputs {
-            let why = match lowering(graph, value.node) {
+            let why = match (lowering(graph, value.node), fused.apart.get(&value.node)) {
                 _ if results.contains(value) => Keep::Result,
                 _ if state.contains(value) => Keep::State,
-                Some(Lower::Map(map)) => match factors.get(&value.node) {
+                (_, Some(why)) => Keep::Apart(why.clone()),
+                (Some(Lower::Map(map)), None) => match factors.get(&value.node) {
                     Some(why) => Keep::Factor(why),
                     None if map.is_cheap() => Keep::Bytes,
                     None => Keep::Dear,

@@ -101,16 +101,19 @@ struct Fused<'f> {
     /// What kernels compute again where they need it.
     inline: &'f [bool],
     weighed: &'f FxHashMap<NodeId, Weighed>,
+    /// Members of groups that were taken apart, and why.
+    apart: FxHashMap<NodeId, String>,
 }
 
 impl<'f> Fused<'f> {
     fn of(graph: &Graph, forecast: &'f Forecast) -> Result<Self, TraceError> {
-        let made = needed(graph, kernels(graph, forecast)?);
+        let mut apart = FxHashMap::default();
+        let made = needed(graph, kernels(graph, forecast, &mut apart)?);
         let (groups, kernels): (Vec<_>, Vec<_>) =
             made.into_iter().map(|(group, k)| ((group, k.outputs.clone()), k)).unzip();
         let kernels = segments::merge(graph, kernels);
         let Forecast { inline, weighed, .. } = forecast;
-        Ok(Fused { order: ordered(graph, &kernels), kernels, groups, inline, weighed })
+        Ok(Fused { order: ordered(graph, &kernels), kernels, groups, inline, weighed, apart })
     }
 
     /// The names of the kernels: the first of several of one name keeps it.
@@ -130,8 +133,12 @@ impl<'f> Fused<'f> {
 /// A group and its kernel.
 type Grouped<'f> = (Cow<'f, Group>, Built);
 
-/// The kernel of every group; a group that turns out not to fit in one kernel is taken apart.
-fn kernels<'f>(graph: &Graph, forecast: &'f Forecast) -> Result<Vec<Grouped<'f>>, TraceError> {
+/// The kernel of every group. A group that no kernel holds is taken apart: `apart` gets its members and the reason.
+fn kernels<'f>(
+    graph: &Graph,
+    forecast: &'f Forecast,
+    apart: &mut FxHashMap<NodeId, String>,
+) -> Result<Vec<Grouped<'f>>, TraceError> {
     let inline = |n: NodeId| forecast.inline[n.index()];
     let needed = |n: NodeId| forecast.is_stored(n);
     let mut out = Vec::with_capacity(forecast.groups.len());
@@ -144,8 +151,9 @@ fn kernels<'f>(graph: &Graph, forecast: &'f Forecast) -> Result<Vec<Grouped<'f>>
         }
         match build::kernel(&Context { graph, inline: &inline, stored: &needed }, group) {
             Ok(built) => out.push((Cow::Borrowed(group), built)),
-            Err(_) => {
+            Err(why) => {
                 for &m in &group.members {
+                    apart.insert(m, why.clone());
                     let domain = build::domain(graph, m).clone();
                     let alone = Group { members: vec![m], domain };
                     let built = build::kernel(
@@ -341,5 +349,32 @@ fn record_data(
         let again = || tracer.again(node, Args::new());
         let again = tracer.at(node.source.clone(), || tracer.scope_path(&node.scope, again));
         made.insert(value, again[0].id());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Forecast, Fused, Keep, Settings, memory};
+    use tracecast_ir::text::parse;
+
+    #[test]
+    fn a_group_that_no_kernel_holds_is_taken_apart_for_a_reason() {
+        let text = "graph @g(%x: f32[4, 4], %w: f32[4, 4]) {
+          %0 = contract %x, %w : f32[4, 4]
+          %1 = permute %0 {dims = [1, 0]} : f32[4, 4]
+          %2 = add %0, %1 : f32[4, 4]
+          return y = %2
+        }";
+        let graph = parse(text).unwrap();
+        let mut forecast = Forecast::of(&graph, &Settings::default());
+        // An epilogue has one element of the sums and none of its neighbours.
+        let sum = forecast.groups.pop().unwrap();
+        forecast.groups[0].members.extend(sum.members);
+        let fused = Fused::of(&graph, &forecast).unwrap();
+        let (stored, _) = memory::memory(&graph, &fused, &fused.names());
+        let why: Vec<_> = stored.iter().map(|stored| &stored.why).collect();
+        let Keep::Apart(reason) = why[0] else { panic!("{why:?}") };
+        assert_eq!(reason, "an epilogue reads its contraction elsewhere");
+        assert_eq!(why[1..], [&Keep::Result]);
     }
 }
