@@ -39,10 +39,12 @@ pub(crate) struct Asked {
     pub(crate) profile: bool,
     /// The archive of `torch.export` whose network replaces the one written with `nn`.
     pub(crate) archive: Option<String>,
+    /// Every value of the program is stored, so that nothing that fusion recomputes costs more than its bytes.
+    pub(crate) store_all: bool,
 }
 
 const USAGE: &str = "usage: cargo bench --bench models -- NETWORK [--mode eval|train] [--dtype f32|bf16] [--threads N] \
-    [--rounds N] [--profile] [--turns] [--archive FILE.pt2] | --list";
+    [--rounds N] [--profile] [--turns] [--archive FILE.pt2] [--store-all] | --list";
 
 fn main() -> ExitCode {
     let done = asked(std::env::args().skip(1)).and_then(|asked| match asked {
@@ -71,6 +73,7 @@ fn asked(args: impl Iterator<Item = String>) -> Result<Option<Asked>, String> {
         turns: false,
         profile: false,
         archive: None,
+        store_all: false,
     };
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(format!("`{arg}` needs a value\n{USAGE}"));
@@ -94,6 +97,7 @@ fn asked(args: impl Iterator<Item = String>) -> Result<Option<Asked>, String> {
             "--rounds" => asked.rounds = number(&arg, &value()?)?,
             "--turns" => asked.turns = true,
             "--profile" => asked.profile = true,
+            "--store-all" => asked.store_all = true,
             "--list" => {
                 networks::NAMES.iter().for_each(|name| println!("{name}"));
                 return Ok(None);

@@ -3,6 +3,7 @@
     python benches/peers/models.py --out models.json                     # the whole table, two threads
     python benches/peers/models.py --networks resnet18 --modes train --dtypes f32
     python benches/peers/models.py --networks resnet18 --peers tracecast,archive   # beside what torch.export writes of PyTorch's network
+    python benches/peers/models.py --peers tracecast,stored              # beside the same with every value stored before fusion
     python benches/peers/models.py --worker eager resnet18 train f32     # one network in one process, as the bench does with --turns
 
 Every peer is a process of its own that takes its first five steps alone. Then the peers take steps in turn, five rounds, about a second each.
@@ -17,8 +18,8 @@ import argparse, contextlib, json, math, os, statistics, subprocess, sys, tempfi
 
 NETWORKS = ["conv_stack", "resnet18", "mobilenet_v3_small", "vit_small", "gpt2", "gpt2_checkpointed", "gpt2_50257", "bert_base", "diffusion_unet", "lstm_tagger"]
 PEERS = ["tracecast", "eager", "compiled"]
-# Tracecast again, on what torch.export writes of PyTorch's network.
-ARCHIVE = "archive"
+# Tracecast again: on what torch.export writes of PyTorch's network, and with every value stored before fusion.
+ARCHIVE, STORED = "archive", "stored"
 FIRST_STEPS = 5
 RATE = 1e-4
 
@@ -463,6 +464,7 @@ def case(a, binary, network, mode, dtype, folder):
         path = os.path.join(folder, f"{network}.{mode}.pt2")
         os.path.exists(path) or export(network, mode, path)
         commands[ARCHIVE] = commands["tracecast"] + ["--archive", path]
+    commands[STORED] = commands["tracecast"] + ["--store-all"]
     for peer in PEERS[1:]:
         commands[peer] = [sys.executable, os.path.abspath(__file__), "--threads", str(a.threads), "--worker", peer, network, mode, theirs]
     peers = {name: Peer(name, commands[name]) for name in a.peers}
@@ -492,8 +494,11 @@ def table(rows):
         cells.append(f"{r['difference']:.0e}" if "difference" in r else "–")
         print(f"| {' | '.join(cells)} |")
     for r in rows:
-        if r.get(ARCHIVE) and r.get("tracecast"):
-            print(f"\n{r['network']} {r['mode']} {r['dtype']}: the archive takes {r[ARCHIVE]['median_ms'] / r['tracecast']['median_ms']:.3f} of the same network in nn")
+        for again, what in {ARCHIVE: "the archive", STORED: "every value stored"}.items():
+            if r.get(again) and r.get("tracecast"):
+                turns = [x / y for x, y in zip(r[again]["rounds_ms"], r["tracecast"]["rounds_ms"])]
+                of_all = r[again]["median_ms"] / r["tracecast"]["median_ms"]
+                print(f"\n{r['network']} {r['mode']} {r['dtype']}: {what} takes {of_all:.3f} of Tracecast's time, in turns {' '.join(f'{x:.2f}' for x in turns)}")
     for dtype in dict.fromkeys(r["dtype"] for r in rows):
         ratios = [r["ratio"] for r in rows if r["dtype"] == dtype and r["ratio"]]
         if ratios:
@@ -506,7 +511,7 @@ def main():
     p.add_argument("--networks", type=listed(NETWORKS), default=NETWORKS)
     p.add_argument("--modes", type=listed(["eval", "train"]), default=["eval", "train"])
     p.add_argument("--dtypes", type=listed(["f32", "bf16"]), default=["f32", "bf16"])
-    p.add_argument("--peers", type=listed(PEERS + [ARCHIVE]), default=PEERS)
+    p.add_argument("--peers", type=listed(PEERS + [ARCHIVE, STORED]), default=PEERS)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--seconds", type=float, default=1.0, help="of a turn")
     p.add_argument("--threads", type=int, default=2)
