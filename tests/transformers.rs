@@ -5,7 +5,7 @@ use tracecast::Result;
 use tracecast::nn::{Attend, Context, Layer, MultiheadAttention};
 use tracecast::numerics::check_gradients;
 use tracecast::prelude::*;
-use tracecast::runtime::Outputs;
+use tracecast::runtime::{Outputs, ReferenceDevice};
 
 /// Numbers between -1 and 1 that look alike for no two names.
 fn numbers(seed: u64, shape: &[usize]) -> Tensor {
@@ -382,5 +382,64 @@ fn what_attention_does_not_take_is_refused_with_what_it_expected() {
     ] {
         let error = refused(layer, &[x]);
         assert!(error.contains(says), "{error}");
+    }
+}
+
+/// Layers over tokens have a batch in front of the product's rows, and one weight for all batches. Each closure makes another left factor, right
+/// factor or epilogue of the product.
+#[test]
+fn layers_over_tokens_have_the_bits_of_the_definition() {
+    type Body = fn(&Trace, Var<'_>, Var<'_>, Var<'_>);
+    let bodies: [(&str, Body); 7] = [
+        ("an epilogue of rows", |t, x, w, r| {
+            t.output("y", r + (x.matmul(w) + 0.5).gelu(Some("tanh")));
+        }),
+        ("tokens in another order", |t, x, w, r| {
+            t.output("y", x.transpose(0, 1).matmul(w) + r.transpose(0, 1));
+        }),
+        ("heads that become rows", |t, x, w, _| {
+            let heads = x.unflatten(-1, &[4, 10]).transpose(1, 2);
+            t.output("y", heads.transpose(1, 2).flatten(2, -1).matmul(w));
+        }),
+        ("an epilogue that repeats from batch to batch", |t, x, w, r| {
+            t.output("y", x.matmul(w) + r.narrow(0, 0, 1));
+        }),
+        ("computed factors", |t, x, w, r| t.output("y", x.exp().matmul(w.sin()) + r)),
+        ("low precision", |t, x, w, r| {
+            let [x, w] = [x, w].map(|x| x.cast(DType::BF16));
+            t.output("y", x.matmul(w).cast(DType::F32) + r);
+        }),
+        ("gradients", |t, x, w, r| {
+            let y = (x.matmul(w) + w.narrow(0, 0, 1)).relu() * r;
+            let loss = y.sum(());
+            for (i, gradient) in t.grad(loss, &[x, w, r]).into_iter().enumerate() {
+                t.output(&format!("d{i}"), gradient);
+            }
+        }),
+    ];
+    for batch in [1, 3] {
+        let f32s = |shape: &[usize], seed| {
+            let numbers: Vec<f32> =
+                numbers(seed, shape).to_f64s().iter().map(|x| *x as f32).collect();
+            Tensor::new(shape, &numbers).expect("as many")
+        };
+        let [x, r] = [(40, 1), (70, 2)].map(|(width, seed)| f32s(&[batch, 37, width], seed));
+        let w = f32s(&[40, 70], 3);
+        for (what, body) in bodies {
+            let of = |options: Options| {
+                let body = move |t: &Trace| body(t, t.input("x"), t.input("w"), t.input("r"));
+                let program = jit(options, body);
+                let inputs = [("x", &x), ("w", &w), ("r", &r)];
+                program.run(&mut Store::new(), &inputs).expect("runs")
+            };
+            let wanted = of(Options::new().on(std::sync::Arc::new(ReferenceDevice)));
+            for threads in [1, 2, 8] {
+                let found = of(Options::new().threads(threads));
+                for (name, wanted) in wanted.iter() {
+                    let [found, wanted] = [&found[name], wanted].map(Tensor::to_f64s);
+                    assert_eq!(found, wanted, "{what}, {name}, {batch} batches, {threads} threads");
+                }
+            }
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::plan;
 use smallvec::SmallVec;
 use tracecast_ir::kernel::{
-    Access, Body, Contract, Factor, Inst, Kernel, Scalar, ScalarOp, Sink, Val,
+    Access, Body, Contract, Factor, Inst, Kernel, Load, Scalar, ScalarOp, Sink, Val,
 };
 use tracecast_ir::{DType, Size};
 
@@ -76,7 +76,8 @@ impl ContractDispatch {
             stores_sums: self.stores_sums,
             traffic: sizes.count(self.traffic)?,
             epilogue_cost: self.epilogue_cost,
-        })
+        }
+        .with_batches_as_rows())
     }
 }
 
@@ -84,6 +85,41 @@ impl ContractDispatch {
 pub(crate) type BoundContract = ContractDispatch<usize, i64, BoundColumn>;
 
 impl BoundContract {
+    /// Batches that share the right factor are rows of one matrix, so that it is packed once. Functions count rows through all batches anyway.
+    fn with_batches_as_rows(mut self) -> Self {
+        let extents: Vec<i64> = self.batch.iter().map(|extent| *extent as i64).collect();
+        let count: i64 = extents.iter().product();
+        let [left, right] = &mut self.factors;
+        if count < 2 || !right.is_shared() {
+            return self;
+        }
+        // From a row of the last batch axis to the first of the next.
+        let m = self.m as i64;
+        let composes = |row: i64, batch: &[i64]| {
+            let mut step = row * m;
+            extents.iter().zip(batch).rev().all(|(extent, stride)| {
+                let fits = *stride == step;
+                step *= extent;
+                fits
+            })
+        };
+        let stores_elsewhere = self
+            .epilogue_operands
+            .first()
+            .is_some_and(|result| self.stores_sums && !composes(result.row, &result.batch));
+        if stores_elsewhere {
+            return self;
+        }
+        left.take_batches_as_rows(&extents, [m, self.k as i64], &composes);
+        right.forget_batches();
+        // The others are not prefetched.
+        self.epilogue_operands.retain(|operand| composes(operand.row, &operand.batch));
+        self.epilogue_operands.iter_mut().for_each(|operand| operand.batch.clear());
+        self.m *= count as usize;
+        self.batch.clear();
+        self
+    }
+
     /// Rows, counted through all batches, from one multiple of this to another share no accumulator of a column with others.
     pub(crate) fn unit(&self) -> usize {
         let rows = self.batch.iter().product::<usize>() * self.m;
@@ -140,6 +176,8 @@ pub(crate) enum FactorSource<O = Size> {
         inputs: Vec<usize>,
         /// The positions of the function's row, if a row of the factor is several of them.
         row: Option<O>,
+        /// True if all batches have the same values.
+        is_shared: bool,
     },
 }
 
@@ -158,12 +196,15 @@ impl FactorSource {
                 }
             }
             FactorSource::Seen(windows) => FactorSource::Seen(windows.at(sizes)?),
-            FactorSource::Computed { code, dtype, inputs, row } => FactorSource::Computed {
-                code: *code,
-                dtype: *dtype,
-                inputs: inputs.clone(),
-                row: row.map(|row| sizes.number(row)).transpose()?,
-            },
+            FactorSource::Computed { code, dtype, inputs, row, is_shared } => {
+                FactorSource::Computed {
+                    code: *code,
+                    dtype: *dtype,
+                    inputs: inputs.clone(),
+                    row: row.map(|row| sizes.number(row)).transpose()?,
+                    is_shared: *is_shared,
+                }
+            }
         })
     }
 }
@@ -175,6 +216,62 @@ impl<O> FactorSource<O> {
             FactorSource::Plain { dtype, round, .. }
             | FactorSource::Seen(Windows { dtype, round, .. }) => round.unwrap_or(*dtype),
             FactorSource::Computed { dtype, .. } => *dtype,
+        }
+    }
+}
+
+impl FactorSource<i64> {
+    /// True if all batches have the same elements.
+    fn is_shared(&self) -> bool {
+        match self {
+            FactorSource::Plain { batch, .. } => batch.iter().all(|stride| *stride == 0),
+            FactorSource::Seen(windows) => windows
+                .batch
+                .iter()
+                .all(|axis| axis.stride == 0 && axis.bounded.iter().all(|step| *step == 0)),
+            FactorSource::Computed { is_shared, .. } => *is_shared,
+        }
+    }
+
+    /// The same without batches, all of which have the same elements.
+    fn forget_batches(&mut self) {
+        match self {
+            FactorSource::Plain { batch, .. } => batch.clear(),
+            FactorSource::Seen(windows) => windows.batch.clear(),
+            FactorSource::Computed { .. } => {}
+        }
+    }
+
+    /// Makes rows of the batches of a left factor of `m` rows and `k` columns. Rows that are not evenly apart are several axes.
+    fn take_batches_as_rows(
+        &mut self,
+        extents: &[i64],
+        [m, k]: [i64; 2],
+        composes: &dyn Fn(i64, &[i64]) -> bool,
+    ) {
+        match self {
+            FactorSource::Plain { batch, row, .. } if composes(*row, batch) => batch.clear(),
+            FactorSource::Plain { input, dtype, round, offset, batch, row, col } => {
+                let axis = |extent: i64, stride: i64| Axis { extent, stride, bounded: Vec::new() };
+                let rows = extents.iter().zip(&*batch).map(|(n, stride)| axis(*n, *stride));
+                *self = FactorSource::Seen(Windows {
+                    input: *input,
+                    dtype: *dtype,
+                    round: *round,
+                    offset: *offset,
+                    batch: Vec::new(),
+                    rows: rows.chain([axis(m, *row)]).collect(),
+                    columns: vec![axis(k, *col)],
+                    bounds: Vec::new(),
+                });
+            }
+            FactorSource::Seen(windows) => {
+                let rows = std::mem::take(&mut windows.rows);
+                windows.rows = std::mem::take(&mut windows.batch);
+                windows.rows.extend(rows);
+            }
+            // Its function counts rows through all batches.
+            FactorSource::Computed { .. } => {}
         }
     }
 }
@@ -207,7 +304,8 @@ pub(super) fn factors(c: &Contract) -> [FactorSource; 2] {
             let inputs = factor.loads.iter().filter(|_| !raises).map(|l| l.input).collect();
             let split = factor.split.as_ref().filter(|split| split.columns.len() > 1);
             let row = split.and_then(|split| split.columns.last().copied());
-            FactorSource::Computed { code: next - 1, dtype: written(c, factor).1, inputs, row }
+            let (code, dtype) = (next - 1, written(c, factor).1);
+            FactorSource::Computed { code, dtype, inputs, row, is_shared: is_shared(c, factor) }
         })
     })
 }
@@ -279,6 +377,21 @@ fn computed(kernel: &Kernel, c: &Contract, factor: &Factor, matrix: [Size; 2]) -
         stages: vec![Stage::along_row(factor.body.clone(), vec![store])],
         ..Plan::new(extents, slot + 1)
     }
+}
+
+/// True if nothing that a computed factor is made of differs between batches.
+fn is_shared(c: &Contract, factor: &Factor) -> bool {
+    let batches = c.batch.len();
+    let is_fixed = |strides: &[Size]| strides.iter().take(batches).all(|stride| *stride == 0);
+    let of_load = |load: &Load| {
+        let guards = load.access.guards.iter().all(|guard| is_fixed(&guard.strides));
+        guards && is_fixed(&load.access.strides)
+    };
+    let of_inst = |inst: &Inst| match inst.op {
+        ScalarOp::Index(axis) => axis as usize >= batches,
+        _ => true,
+    };
+    factor.loads.iter().all(of_load) && factor.body.insts.iter().all(of_inst)
 }
 
 /// What a factor's function writes, and as what: bf16 where the values are numbers of bf16, which some CPUs multiply faster.

@@ -9,7 +9,7 @@ use crate::op::{
     Dispatch, Domain, FLOATS, Facts, Grads, Inferred, Lower, Rounding, composite_own, core, rule,
 };
 use crate::{DType, Must, Shape, Size, TensorType, Var};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 crate::ops! { trait Products;
 
@@ -38,7 +38,11 @@ CONTRACT = contract(x, other; dtype: OptDType) -> (y) {
             let (x, other, dy) = (cx.args[0], cx.args[1], cx.dy());
             let (from, wide) = (x.dtype(), dy.dtype());
             let dx = dy.contract(other.to(wide).t(), None).sum_to(&x.shape());
-            let dother = x.to(wide).t().contract(dy, None).sum_to(&other.shape());
+            // Without a batch on the right the rows of all batches are those of one matrix.
+            let dother = match other.rank() {
+                2 => x.to(wide).rows().t().contract(dy.rows(), None),
+                _ => x.to(wide).t().contract(dy, None).sum_to(&other.shape()),
+            };
             smallvec![Some(dx.to(from)), Some(dother.to(from))]
         }),
         Lower::Contract,
@@ -76,10 +80,9 @@ MATMUL = matmul(x, other) -> (y) {
         if other.rank() == 1 {
             other = other.unsqueeze(1);
         }
-        // Without a batch on the right the rows of all batches are those of one matrix.
         let (inner, columns) = (other.size(other.rank() - 2), other.size(other.rank() - 1));
         if other.shape()[..other.rank() - 2].iter().all(|n| *n == 1) && x.rank() >= other.rank() {
-            (x, other) = (x.rows(), other.reshape_to(&Shape::new(&[inner, columns])));
+            other = other.reshape_to(&Shape::new(&[inner, columns]));
         }
         smallvec![product(x, other).reshape_to(&cx.results[0].shape)]
     }),
@@ -117,13 +120,16 @@ LINEAR = linear(x, weight, bias: optional) -> (y) {
     },
     body:     composite_own(
         Some(rule(&|cx| {
-            let (x, weight, dy) = (cx.args[0], cx.args[1].rows(), cx.dy());
+            let (x, weight, dy) = (cx.args[0].in_rows(), cx.args[1].rows(), cx.dy());
             // One row of weights has no axis of its own in the result.
-            let dy = dy.reshape_to(&Shape::new(&[x.rows().size(0), weight.size(0)]));
-            let dx = dy.contract(weight, None).reshape_to(&x.shape());
-            let dweight = dy.t().contract(x.rows(), None).reshape_to(&cx.args[1].shape());
+            let outer = x.shape();
+            let outer = outer[..x.rank() - 1].iter().copied();
+            let dy = dy.reshape_to(&outer.chain([weight.size(0)]).collect());
+            let dx = dy.contract(weight, None).reshape_to(&cx.args[0].shape());
+            let dweight = dy.rows().t().contract(x.rows(), None).reshape_to(&cx.args[1].shape());
+            let rows: SmallVec<[i64; 4]> = (0..dy.rank() as i64 - 1).collect();
             let dbias = cx.get(2).map(|b| match is_row(b, cx.args[1]) {
-                true => dy.sum(0).reshape_to(&b.shape()),
+                true => dy.sum(&rows[..]).reshape_to(&b.shape()),
                 false => cx.dy().sum_to(&b.shape()),
             });
             let mut grads: Grads<'_> = smallvec![Some(dx), Some(dweight)];
@@ -131,7 +137,7 @@ LINEAR = linear(x, weight, bias: optional) -> (y) {
             grads
         })),
         &|cx| {
-            let (x, weight) = (cx.args[0].rows(), cx.args[1].rows().t());
+            let (x, weight) = (cx.args[0].in_rows(), cx.args[1].rows().t());
             let (from, shape) = (x.dtype(), &cx.results[0].shape);
             let y = match cx.get(2) {
                 bias if !from.is_float() => {
@@ -199,6 +205,12 @@ fn same_inner(must: &Must<'_>, p: Size, q: Size) -> Result<(), String> {
 }
 
 impl<'t> Var<'t> {
+    /// A vector as one row.
+    #[track_caller]
+    fn in_rows(self) -> Var<'t> {
+        if self.rank() == 1 { self.unsqueeze(0) } else { self }
+    }
+
     /// Every axis but the last as one.
     #[track_caller]
     pub(crate) fn rows(self) -> Var<'t> {
