@@ -262,3 +262,49 @@ fn plain<T>(arg: &Arg) -> Result<Argument<T>, String> {
         Arg::Tensor(_) => return Err("holds a tensor".to_owned()),
     })
 }
+
+/// The results of a call by the table.
+fn call<'t>(t: &'t Tracer, name: &str, given: Vec<Argument<Var<'t>>>) -> Vec<Var<'t>> {
+    let given: Vec<_> = given.into_iter().map(|argument| (None, argument)).collect();
+    let draw = || (t.constant(DType::I64, &[2], &[1.0, 2.0]), 0);
+    find(name).unwrap().record(t, &given, &Draws::from(&draw)).unwrap().tensors()
+}
+
+/// AOTAutograd saves the statistics of a norm for its backward. PyTorch 2.15 on the CPU has them in the dtype of the weight.
+#[test]
+fn statistics_of_a_layer_norm_have_the_dtype_of_its_weight() {
+    use DType::{BF16, F32};
+    for (scale, statistics) in [(Some(F32), F32), (Some(BF16), BF16), (None, BF16)] {
+        let t = Tracer::new("norm");
+        let x = t.constant(BF16, &[2, 7], &[1.0; 14]);
+        let some = |dtype: Option<DType>| {
+            dtype.map_or(Argument::None, |d| Argument::Tensor(t.constant(d, &[7], &[1.0; 7])))
+        };
+        let shape = Argument::List(vec![Argument::Int(7)]);
+        let forward = vec![
+            Argument::Tensor(x),
+            shape.clone(),
+            some(scale),
+            some(scale),
+            Argument::Float(1e-5),
+        ];
+        let [y, mean, rstd] = call(&t, "native_layer_norm.default", forward)[..] else {
+            panic!("three results")
+        };
+        assert_eq!([y, mean, rstd].map(|v| v.dtype()), [BF16, statistics, statistics]);
+        let masks = Argument::List(vec![Argument::Bool(true); 3]);
+        let backward = vec![
+            Argument::Tensor(y),
+            Argument::Tensor(x),
+            shape,
+            Argument::Tensor(mean),
+            Argument::Tensor(rstd),
+            some(scale),
+            some(scale),
+            masks,
+        ];
+        let gradients = call(&t, "native_layer_norm_backward.default", backward);
+        assert_eq!(gradients[0].dtype(), BF16);
+        assert_eq!(t.finish().map(|_| ()).map_err(|error| error.to_string()), Ok(()));
+    }
+}

@@ -124,7 +124,7 @@ impl<'t> Var<'t> {
         Listed::trace(self)
     }
 
-    /// [`layer_norm`](crate::ops::nn::Norms::layer_norm) with its mean and one over its deviation, all three in one dtype: `torch.native_layer_norm`.
+    /// [`layer_norm`](crate::ops::nn::Norms::layer_norm) with its mean and one over its deviation: `torch.native_layer_norm`.
     /// Autocast decides about it by its name.
     #[track_caller]
     pub fn native_layer_norm(

@@ -113,20 +113,20 @@ TRACE = trace(x) -> (y) {
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 4]", "T[3, 3]"] },
 }
 
-/// [`LAYER_NORM`](super::nn::norm::LAYER_NORM) with its mean and one over its deviation in the dtype of `y`: `torch.native_layer_norm`.
+/// [`LAYER_NORM`](super::nn::norm::LAYER_NORM) with its mean and one over its deviation: `torch.native_layer_norm` on the CPU. Both have the dtype of
+/// `weight`, without one that of `bias`, without either that of `y`.
 NATIVE_LAYER_NORM = native_layer_norm(x, weight: optional, bias: optional; normalized_shape: Sizes, eps: Float) -> (y, mean, rstd) {
     dispatch: LISTED,
     infer:    &|cx| {
         let mut inferred = (norm::LAYER_NORM.infer)(cx)?;
-        let dtype = inferred.results[0].dtype;
-        inferred.results.iter_mut().for_each(|result| result.dtype = dtype);
+        let dtype = cx.get(1).or(cx.get(2)).map_or(inferred.results[0].dtype, |scale| scale.dtype);
+        inferred.results[1..].iter_mut().for_each(|result| result.dtype = dtype);
         Ok(inferred)
     },
     body:     composite_own(None, &|cx| {
         let (shape, eps) = (cx.attrs.sizes("normalized_shape"), cx.attrs.float("eps").expect("required"));
         let results = cx.args[0].layer_norm(cx.get(1), cx.get(2), &shape[..], eps).results();
-        let dtype = results[0].dtype();
-        results.iter().map(|result| result.to(dtype)).collect()
+        results.iter().zip(cx.results).map(|(result, ty)| result.to(ty.dtype)).collect()
     }),
     rounding: Rounding::result("each result once; each gradient once"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 7], T[7], T[7] {normalized_shape = [7], eps = 1e-5}", "bf16[3, 7], f32[7], f32[7] {normalized_shape = [7], eps = 1e-5}"] },
