@@ -66,7 +66,7 @@ struct Crate {
 }
 
 const CRATES: [Crate; 12] = [
-    Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 44_830, most_flat: 15 },
+    Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 44_850, most_flat: 15 },
     Crate {
         name: "tracecast-aten",
         folder: "aten",
@@ -85,14 +85,14 @@ const CRATES: [Crate; 12] = [
         name: "tracecast-passes",
         folder: "passes",
         knows: &["tracecast-ir"],
-        budget: 10_520,
+        budget: 10_545,
         most_flat: 9,
     },
     Crate {
         name: "tracecast-codegen",
         folder: "codegen",
         knows: &["tracecast-ir", "tracecast-runtime"],
-        budget: 38_500,
+        budget: 38_620,
         most_flat: 8,
     },
     Crate {
