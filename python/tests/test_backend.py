@@ -203,8 +203,9 @@ def test_autocast():
     whole()
 
 
-def test_batch_norm_under_autocast_trains_whole():
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(288, 4))
+@pytest.mark.parametrize("norm", [lambda: nn.BatchNorm2d(8), lambda: nn.LayerNorm([8, 6, 6])])
+def test_norms_under_autocast_train_whole(norm):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), norm(), nn.Flatten(), nn.Linear(288, 4))
     fast, x = compiled(model), torch.randn(2, 3, 8, 8)
     with torch.autocast("cpu", torch.bfloat16):
         loss = fast(x).float().square().mean()
