@@ -85,37 +85,29 @@ impl ContractDispatch {
 pub(crate) type BoundContract = ContractDispatch<usize, i64, BoundColumn>;
 
 impl BoundContract {
-    /// Batches that share the right factor are rows of one matrix, so that it is packed once. Functions count rows through all batches anyway.
+    /// The same with the batches as rows of one matrix if they share the right factor, so that it is packed once. The functions of the epilogue and
+    /// of factors count rows through all batches already.
     fn with_batches_as_rows(mut self) -> Self {
-        let extents: Vec<i64> = self.batch.iter().map(|extent| *extent as i64).collect();
-        let count: i64 = extents.iter().product();
+        let (extents, m) = (self.batch.clone(), self.m);
+        let count: usize = extents.iter().product();
         let [left, right] = &mut self.factors;
         if count < 2 || !right.is_shared() {
             return self;
         }
-        // From a row of the last batch axis to the first of the next.
-        let m = self.m as i64;
-        let composes = |row: i64, batch: &[i64]| {
-            let mut step = row * m;
-            extents.iter().zip(batch).rev().all(|(extent, stride)| {
-                let fits = *stride == step;
-                step *= extent;
-                fits
-            })
-        };
+        let go_on = |row: i64, batch: &[i64]| rows_go_on(&extents, m, row, batch);
         let stores_elsewhere = self
             .epilogue_operands
             .first()
-            .is_some_and(|result| self.stores_sums && !composes(result.row, &result.batch));
+            .is_some_and(|result| self.stores_sums && !go_on(result.row, &result.batch));
         if stores_elsewhere {
             return self;
         }
-        left.take_batches_as_rows(&extents, [m, self.k as i64], &composes);
+        left.take_batches_as_rows(&extents, [m, self.k], &go_on);
         right.forget_batches();
-        // The others are not prefetched.
-        self.epilogue_operands.retain(|operand| composes(operand.row, &operand.batch));
+        // Operands whose rows do not go on from batch to batch are not prefetched.
+        self.epilogue_operands.retain(|operand| go_on(operand.row, &operand.batch));
         self.epilogue_operands.iter_mut().for_each(|operand| operand.batch.clear());
-        self.m *= count as usize;
+        self.m *= count;
         self.batch.clear();
         self
     }
@@ -129,12 +121,8 @@ impl BoundContract {
     /// The operand that sums are stored to, one after another through all batches, if that is all that becomes of them: as they are, or rounded to a 16-bit float.
     pub(crate) fn stored(&self) -> Option<&EpilogueOperand<i64>> {
         let result = self.epilogue_operands.first().filter(|_| self.stores_sums)?;
-        let mut step = (self.m * self.n) as i64;
-        let mut is_dense = result.row == self.n as i64;
-        for (extent, stride) in self.batch.iter().zip(&result.batch).rev() {
-            is_dense &= *extent == 1 || *stride == step;
-            step *= *extent as i64;
-        }
+        let is_dense = result.row == self.n as i64
+            && rows_go_on(&self.batch, self.m, result.row, &result.batch);
         is_dense.then_some(result)
     }
 
@@ -142,6 +130,16 @@ impl BoundContract {
     pub(crate) fn cost(&self) -> usize {
         self.k / PER_OPERATION + self.epilogue_cost
     }
+}
+
+/// True if the rows of each batch, `row` elements apart, go on with those of the next.
+fn rows_go_on(extents: &[usize], m: usize, row: i64, batch: &[i64]) -> bool {
+    let mut step = row * m as i64;
+    extents.iter().zip(batch).rev().all(|(extent, stride)| {
+        let fits = *extent == 1 || *stride == step;
+        step *= *extent as i64;
+        fits
+    })
 }
 
 /// Where a factor comes from.
@@ -245,14 +243,18 @@ impl FactorSource<i64> {
     /// Makes rows of the batches of a left factor of `m` rows and `k` columns. Rows that are not evenly apart are several axes.
     fn take_batches_as_rows(
         &mut self,
-        extents: &[i64],
-        [m, k]: [i64; 2],
-        composes: &dyn Fn(i64, &[i64]) -> bool,
+        extents: &[usize],
+        [m, k]: [usize; 2],
+        go_on: &dyn Fn(i64, &[i64]) -> bool,
     ) {
         match self {
-            FactorSource::Plain { batch, row, .. } if composes(*row, batch) => batch.clear(),
+            FactorSource::Plain { batch, row, .. } if go_on(*row, batch) => batch.clear(),
             FactorSource::Plain { input, dtype, round, offset, batch, row, col } => {
-                let axis = |extent: i64, stride: i64| Axis { extent, stride, bounded: Vec::new() };
+                let axis = |extent: usize, stride: i64| Axis {
+                    extent: extent as i64,
+                    stride,
+                    bounded: Vec::new(),
+                };
                 let rows = extents.iter().zip(&*batch).map(|(n, stride)| axis(*n, *stride));
                 *self = FactorSource::Seen(Windows {
                     input: *input,

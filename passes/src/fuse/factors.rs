@@ -50,7 +50,7 @@ impl Reach {
                     }
                     (x.node, at.1)
                 }
-                // An index that no views explain says nothing in front of windows.
+                // Views without an index, and no windows behind them: how often elements are read is unknown.
                 _ if at.1.is_none() && !windowed => return None,
                 _ => return Some(self.packed(graph, rounded.unwrap_or(at))),
             };
