@@ -12,6 +12,8 @@ mod lines;
 mod ops;
 #[path = "tidy/pages.rs"]
 mod pages;
+#[path = "tidy/prose.rs"]
+mod prose;
 #[path = "tidy/rooms.rs"]
 mod rooms;
 #[path = "tidy/source.rs"]

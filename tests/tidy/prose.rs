@@ -1,0 +1,215 @@
+//! The prose of the repository: the length of its pages, the width of their lines, and phrases that
+//! are being replaced by the field's words.
+//!
+//! Every number in a table below may fall and must not rise. A change that shortens a page or
+//! removes phrases lowers the number in the same commit.
+
+use crate::source::{code_of, words};
+use crate::tree::{Tree, none};
+use crate::{CRATES, Crate, repository};
+use std::collections::BTreeMap;
+
+/// The longest that a page under `docs/` may be, in bytes: one question, answered in one sitting.
+const PAGE_BYTES: usize = 12 * 1024;
+
+/// Bytes of the pages that have a limit of their own. Those under `docs/` are still too long and
+/// only get shorter.
+const PAGES: &[(&str, usize)] = &[
+    ("README.md", 11_199),
+    ("ARCHITECTURE.md", 53_000),
+    ("BENCHMARKS.md", 51_434),
+    ("docs/autocast.md", 16_970),
+    ("docs/codegen.md", 18_260),
+    ("docs/coming-from-pytorch.md", 35_340),
+    ("docs/ir.md", 14_880),
+    ("docs/kernels.md", 14_100),
+];
+
+/// References that are generated from code: they may be of any length and width.
+const GENERATED: [&str; 1] = ["docs/ops.md"];
+
+/// The longest line of Markdown text, in characters. Tables, code and the targets of links are exempt.
+const LINE: usize = 100;
+
+/// Pages with longer lines, and how many of them there are.
+const UNWRAPPED: &[(&str, usize)] = &[
+    ("ARCHITECTURE.md", 120),
+    ("BENCHMARKS.md", 126),
+    ("CHANGELOG.md", 360),
+    ("README.md", 30),
+    ("docs/autocast.md", 40),
+];
+
+/// Phrases with a plain word of the field in their place, in pieces so that this file passes:
+/// prefetched, gathered or deinterleaved, in place, rematerialised, streaming, stride, and the number's
+/// name.
+const PHRASES: [&str; 11] = [
+    concat!("told", " apart"),
+    concat!("brought", " together"),
+    concat!("as it", " lies"),
+    concat!("as they", " lie"),
+    concat!("where it", " lies"),
+    concat!("where they", " lie"),
+    concat!("so", " many"),
+    concat!("computed", " again"),
+    concat!("goes past", " the caches"),
+    concat!("places", " apart"),
+    concat!("numbers", " apart"),
+];
+
+/// An identifier that does not say what it holds: a workspace, a pool of outputs, buffers.
+const IDENTIFIER: &str = concat!("ro", "oms");
+
+/// How often these stand in the code, comments and pages of each crate that has any. Pages, tests and
+/// benches of the workspace count as those of `tracecast`.
+const COUNTS: &[(&str, usize)] = &[
+    ("sim-npu", 7),
+    ("tracecast", 139),
+    ("tracecast-cli", 3),
+    ("tracecast-codegen", 473),
+    ("tracecast-ir", 48),
+    ("tracecast-passes", 21),
+    ("tracecast-python", 3),
+    ("tracecast-runtime", 65),
+];
+
+#[test]
+fn pages_fit_their_limits() {
+    none(
+        "pages too long: move a subject to its page, or leave out what code says",
+        too_long(repository()),
+    );
+}
+
+#[test]
+fn lines_of_pages_are_short() {
+    none("pages with lines beyond 100 characters: wrap them", too_wide(repository()));
+}
+
+#[test]
+fn listed_phrases_only_leave() {
+    none("phrases of `PHRASES` came in: use the field's word", too_many(repository()));
+}
+
+/// The limit of a page in bytes. Pages elsewhere, such as a changelog, have none.
+fn limit(page: &str) -> Option<usize> {
+    let listed = PAGES.iter().find(|(path, _)| *path == page).map(|(_, bytes)| *bytes);
+    let general = page.starts_with("docs/") && !GENERATED.contains(&page);
+    listed.or(general.then_some(PAGE_BYTES))
+}
+
+fn too_long(tree: &Tree) -> Vec<String> {
+    let pages = tree.ending("md").filter_map(|(path, text)| Some((path, text.len(), limit(path)?)));
+    let long = pages.filter(|(_, bytes, limit)| bytes > limit);
+    long.map(|(path, bytes, limit)| format!("{path}: {bytes} bytes, the limit is {limit}"))
+        .collect()
+}
+
+fn too_wide(tree: &Tree) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (path, text) in tree.ending("md").filter(|(path, _)| !GENERATED.contains(path)) {
+        let wide = wide_lines(text);
+        let listed = UNWRAPPED.iter().find(|(page, _)| *page == path);
+        if wide.len() > listed.map_or(0, |(_, count)| *count) {
+            wrong.push(format!(
+                "{path}: {} lines, such as {:?}",
+                wide.len(),
+                &wide[..wide.len().min(5)]
+            ));
+        }
+    }
+    wrong
+}
+
+/// The numbers of the lines of text that are too long.
+fn wide_lines(text: &str) -> Vec<usize> {
+    let (mut wide, mut in_code) = (Vec::new(), false);
+    for (number, line) in text.lines().enumerate() {
+        let fence = line.trim_start().starts_with("```");
+        in_code ^= fence;
+        if !in_code && !fence && !line.trim_start().starts_with('|') && shown(line) > LINE {
+            wide.push(number + 1);
+        }
+    }
+    wide
+}
+
+/// The characters of a line without the targets of its links.
+fn shown(line: &str) -> usize {
+    let mut parts = line.split("](");
+    let first = parts.next().unwrap_or_default().chars().count();
+    let rest = parts.map(|part| part.split_once(')').map_or(part, |(_, behind)| behind));
+    first + rest.map(|part| part.chars().count()).sum::<usize>()
+}
+
+fn too_many(tree: &Tree) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (name, files) in phrases(tree) {
+        let found: usize = files.values().sum();
+        let listed =
+            COUNTS.iter().find(|(listed, _)| *listed == name).map_or(0, |(_, count)| *count);
+        println!("{name:18} {found:4} listed phrases, at most {listed}");
+        if found > listed {
+            wrong.push(format!("{name}: {found}, at most {listed}: {files:?}"));
+        }
+    }
+    wrong
+}
+
+/// By crate and file: how often a listed phrase stands there.
+fn phrases(tree: &Tree) -> BTreeMap<&'static str, BTreeMap<&str, usize>> {
+    let mut found: BTreeMap<_, BTreeMap<_, usize>> = BTreeMap::new();
+    for (path, text) in tree.ending("rs").chain(tree.ending("md")) {
+        let inside = CRATES.iter().filter(|listed| path.starts_with(&listed.place()));
+        let name =
+            inside.max_by_key(|listed| listed.folder.len()).map_or("", |Crate { name, .. }| name);
+        let text = unwrapped(text);
+        let said: usize = PHRASES.iter().map(|phrase| whole_words(&text, phrase)).sum();
+        let code = if path.ends_with(".rs") { code_of(tree.text(path)) } else { String::new() };
+        let called = words(&code).filter(|word| *word == IDENTIFIER).count();
+        if said + called > 0 {
+            found.entry(name).or_default().insert(path, said + called);
+        }
+    }
+    found
+}
+
+/// A text in lower case as one line, without what marks comments, so that phrases may go across lines.
+fn unwrapped(text: &str) -> String {
+    let lines = text.lines().map(|line| line.trim_start().trim_start_matches(['/', '!']).trim());
+    lines.collect::<Vec<_>>().join(" ").to_lowercase()
+}
+
+/// How often a phrase stands in a text with no letter before and behind it.
+fn whole_words(text: &str, phrase: &str) -> usize {
+    let letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    let found = text.match_indices(phrase).filter(|(at, _)| {
+        let (before, behind) = (&text[..*at], &text[at + phrase.len()..]);
+        !letter(before.chars().next_back()) && !letter(behind.chars().next())
+    });
+    found.count()
+}
+
+#[test]
+fn bad_prose_is_seen() {
+    let (long, wide) = ("x\n".repeat(PAGE_BYTES / 2), "é".repeat(LINE));
+    let table = format!("| {wide} |\n```text\n {wide}\n```\n[{}]({wide}).\n{wide}\n", &wide[8..]);
+    let good = Tree::of(&[
+        ("docs/a.md", &long),
+        ("docs/b.md", &table),
+        ("docs/ops.md", &format!("{long}é")),
+    ]);
+    assert_eq!(too_long(&good), [""; 0]);
+    assert_eq!(too_wide(&good), [""; 0]);
+    assert_eq!(too_long(&good.clone().with("docs/new/a.md", &format!("{long}é"))).len(), 1);
+    assert_eq!(too_wide(&good.clone().with("new.md", &format!("a\n{wide}é\n"))).len(), 1);
+
+    let phrase = format!("//! {}", PHRASES[6].replace(' ', "\n/// ").to_uppercase());
+    let code = format!(
+        "{phrase}\n/// {IDENTIFIER} are no identifier, {}sy neither\nlet {IDENTIFIER} = 1;\n",
+        PHRASES[6]
+    );
+    let tree = Tree::of(&[("mpi/src/a.rs", &code), ("src/a.rs", "//! Few.\n")]);
+    let expected = BTreeMap::from([("mpi/src/a.rs", 2)]);
+    assert_eq!(phrases(&tree), BTreeMap::from([("tracecast-mpi", expected)]));
+}
