@@ -17,7 +17,7 @@ const PAGE_BYTES: usize = 12 * 1024;
 const PAGES: &[(&str, usize)] = &[
     ("README.md", 11_199),
     ("ARCHITECTURE.md", 53_000),
-    ("BENCHMARKS.md", 51_434),
+    ("BENCHMARKS.md", 15 * 1024),
     ("docs/autocast.md", 16_970),
     ("docs/codegen.md", 18_260),
     ("docs/coming-from-pytorch.md", 35_340),
@@ -32,13 +32,8 @@ const GENERATED: [&str; 1] = ["docs/ops.md"];
 const LINE: usize = 100;
 
 /// Pages with longer lines, and how many of them there are.
-const UNWRAPPED: &[(&str, usize)] = &[
-    ("ARCHITECTURE.md", 120),
-    ("BENCHMARKS.md", 126),
-    ("CHANGELOG.md", 360),
-    ("README.md", 30),
-    ("docs/autocast.md", 40),
-];
+const UNWRAPPED: &[(&str, usize)] =
+    &[("ARCHITECTURE.md", 120), ("CHANGELOG.md", 360), ("README.md", 30), ("docs/autocast.md", 40)];
 
 /// Phrases with a plain word of the field in their place, in pieces so that this file passes:
 /// prefetched, gathered or deinterleaved, in place, rematerialised, streaming, stride, and the number's
@@ -64,7 +59,7 @@ const IDENTIFIER: &str = concat!("ro", "oms");
 /// benches of the workspace count as those of `tracecast`.
 const COUNTS: &[(&str, usize)] = &[
     ("sim-npu", 7),
-    ("tracecast", 139),
+    ("tracecast", 123),
     ("tracecast-cli", 3),
     ("tracecast-codegen", 473),
     ("tracecast-ir", 48),
@@ -88,6 +83,9 @@ fn lines_of_pages_are_short() {
 
 #[test]
 fn listed_phrases_only_leave() {
+    for (name, files) in phrases(repository()) {
+        println!("{name:18} {:4} listed phrases", files.values().sum::<usize>());
+    }
     none("phrases of `PHRASES` came in: use the field's word", too_many(repository()));
 }
 
@@ -148,7 +146,6 @@ fn too_many(tree: &Tree) -> Vec<String> {
         let found: usize = files.values().sum();
         let listed =
             COUNTS.iter().find(|(listed, _)| *listed == name).map_or(0, |(_, count)| *count);
-        println!("{name:18} {found:4} listed phrases, at most {listed}");
         if found > listed {
             wrong.push(format!("{name}: {found}, at most {listed}: {files:?}"));
         }
