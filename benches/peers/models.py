@@ -1,6 +1,6 @@
 """The networks of benches/models in PyTorch, eager and compiled, measured in turn with Tracecast.
 
-    python benches/peers/models.py --out models.json                     # the whole table, two threads
+    python benches/peers/models.py --out benches/results/models.json     # the whole table, two threads
     python benches/peers/models.py --networks resnet18 --modes train --dtypes f32
     python benches/peers/models.py --networks resnet18 --peers tracecast,archive   # beside what torch.export writes of PyTorch's network
     python benches/peers/models.py --peers tracecast,stored              # beside the same with every value stored before fusion
@@ -11,7 +11,7 @@ Weights and data come from `fill`, a closed formula by name, on both sides; drop
 autocast. Beside PyTorch's bf16 it is measured only where the processor multiplies pairs of bf16 (AVX512-BF16) and has no tiles (AMX),
 which Tracecast does not use; elsewhere beside its f32.
 
-Output: a Markdown table, and with --out a JSON list of {"network","mode","dtype","threads","tracecast","eager","compiled","ratio","difference"}, each
+Output: a Markdown table, and with --out the rows of a result file, {"network","mode","dtype","threads","tracecast","eager","compiled","ratio","difference"}, each
 peer with {"first_ms","peak_mb","median_ms","rounds_ms","checks"}.
 """
 import argparse, contextlib, json, math, os, statistics, subprocess, sys, tempfile, time
@@ -505,6 +505,20 @@ def table(rows):
             print(f"\n{dtype}: geometric mean {statistics.geometric_mean(ratios):.3f} of the faster PyTorch that was measured, {len(ratios)} rows")
 
 
+def write(path, rows):
+    """Replaces machine, date, commit and rows of a result file."""
+    file = {}
+    with contextlib.suppress(OSError), open(path) as f:
+        file = json.load(f)
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as f:
+        file["machine"] = next((l.split(":")[1].strip() for l in f if l.startswith("model name")), "unknown")
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], stdout=subprocess.PIPE, text=True).stdout.strip()
+    file.update(date=time.strftime("%Y-%m-%d"), commit=commit, rows=rows)
+    with open(path, "w") as f:
+        json.dump(file, f, indent=1, ensure_ascii=False)
+        f.write("\n")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     listed = lambda known: lambda text: [x for x in text.split(",") if x in known or p.error(f"expected some of {', '.join(known)}, found {x}")]
@@ -516,12 +530,12 @@ def main():
     p.add_argument("--seconds", type=float, default=1.0, help="of a turn")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--bench", help="the bench's binary; built with cargo if it is not given")
-    p.add_argument("--out", help="a file for the JSON list, written after each row")
+    p.add_argument("--out", help="a file of benches/results, written after each row: its title, note and columns stay")
     p.add_argument("--table", help="print the table of such a file, and measure nothing")
     p.add_argument("--worker", nargs=4, metavar=("PEER", "NETWORK", "MODE", "DTYPE"))
     a = p.parse_args()
     if a.table:
-        return table(json.load(open(a.table)))
+        return table(json.load(open(a.table))["rows"])
     if a.worker:
         return worker(*a.worker, a.threads)
     binary = a.bench or bench_binary()
@@ -533,8 +547,7 @@ def main():
                 ours, ratio = rows[-1].get("tracecast"), rows[-1]["ratio"]
                 print(f"{network} {mode} {dtype}: {ours and ours['median_ms']} ms, {ratio} of the better", file=sys.stderr, flush=True)
                 if a.out:
-                    with open(a.out, "w") as f:
-                        json.dump(rows, f, indent=1)
+                    write(a.out, rows)
     table(rows)
 
 
