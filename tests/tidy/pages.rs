@@ -7,7 +7,14 @@ use std::fs;
 use std::path::Path;
 
 /// The pages whose paths are checked.
-const PAGES: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", PLANS];
+const PAGES: [&str; 6] = [
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "docs/contractions.md",
+    "docs/decisions.md",
+    "docs/runtime.md",
+    PLANS,
+];
 
 /// The page that explains plans.
 const PLANS: &str = "docs/codegen.md";

@@ -15,8 +15,8 @@ const PAGE_BYTES: usize = 12 * 1024;
 /// Bytes of the pages that have a limit of their own. Those under `docs/` are still too long and
 /// only get shorter.
 const PAGES: &[(&str, usize)] = &[
-    ("README.md", 11_199),
-    ("ARCHITECTURE.md", 53_000),
+    ("README.md", 8 * 1024),
+    ("ARCHITECTURE.md", 25 * 1024),
     ("BENCHMARKS.md", 15 * 1024),
     ("docs/autocast.md", 16_970),
     ("docs/codegen.md", 18_260),
@@ -32,8 +32,7 @@ const GENERATED: [&str; 1] = ["docs/ops.md"];
 const LINE: usize = 100;
 
 /// Pages with longer lines, and how many of them there are.
-const UNWRAPPED: &[(&str, usize)] =
-    &[("ARCHITECTURE.md", 120), ("CHANGELOG.md", 360), ("README.md", 30), ("docs/autocast.md", 40)];
+const UNWRAPPED: &[(&str, usize)] = &[("docs/autocast.md", 40)];
 
 /// Phrases with a plain word of the field in their place, in pieces so that this file passes:
 /// prefetched, gathered or deinterleaved, in place, rematerialised, streaming, stride, and the number's
@@ -59,7 +58,7 @@ const IDENTIFIER: &str = concat!("ro", "oms");
 /// benches of the workspace count as those of `tracecast`.
 const COUNTS: &[(&str, usize)] = &[
     ("sim-npu", 7),
-    ("tracecast", 123),
+    ("tracecast", 91),
     ("tracecast-cli", 3),
     ("tracecast-codegen", 473),
     ("tracecast-ir", 48),
@@ -79,6 +78,11 @@ fn pages_fit_their_limits() {
 #[test]
 fn lines_of_pages_are_short() {
     none("pages with lines beyond 100 characters: wrap them", too_wide(repository()));
+}
+
+#[test]
+fn entries_of_the_changelog_are_short() {
+    none("entries of more than two lines", long_entries(repository().text("CHANGELOG.md")));
 }
 
 #[test]
@@ -117,6 +121,13 @@ fn too_wide(tree: &Tree) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// The entries of a changelog that take more than two lines.
+fn long_entries(changelog: &str) -> Vec<String> {
+    let entries = changelog.split("\n- ").skip(1);
+    let entries = entries.map(|entry| entry.split("\n\n").next().unwrap_or_default().trim_end());
+    entries.filter(|entry| entry.lines().count() > 2).map(str::to_owned).collect()
 }
 
 /// The numbers of the lines of text that are too long.
@@ -200,6 +211,9 @@ fn bad_prose_is_seen() {
     assert_eq!(too_wide(&good), [""; 0]);
     assert_eq!(too_long(&good.clone().with("docs/new/a.md", &format!("{long}é"))).len(), 1);
     assert_eq!(too_wide(&good.clone().with("new.md", &format!("a\n{wide}é\n"))).len(), 1);
+
+    assert_eq!(long_entries("# New\n\n- a\n  b\n- c\n\n- d\n\nText\nof\nthree\n"), [""; 0]);
+    assert_eq!(long_entries("- a\n- b\n  c\n  d\n\n- e\n"), ["b\n  c\n  d"]);
 
     let phrase = format!("//! {}", PHRASES[6].replace(' ', "\n/// ").to_uppercase());
     let code = format!(
