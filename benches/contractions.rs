@@ -60,7 +60,7 @@ const SHAPES: [Shape; 26] = [
 /// The extents of large contractions.
 const EXTENTS: [usize; 7] = [1, 3, 16, 64, 100, 768, 3072];
 
-/// Up to so many products, tests compare all results of the contractions of these extents with sums in f64.
+/// Up to this number of products, tests compare all results of the contractions of these extents with sums in f64.
 const TESTED: usize = 1 << 24;
 
 /// Contractions of the [`EXTENTS`] that are not tested.
@@ -104,7 +104,7 @@ impl Work {
         Work { program, store }
     }
 
-    /// Seconds in the kernel, on average over so many runs.
+    /// Seconds in the kernel, on average over a number of runs.
     fn run(&mut self, times: usize) -> f64 {
         let mut one = || {
             let (_, times) = self.program.run_timed(&mut self.store, &[]).expect("a run");

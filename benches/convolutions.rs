@@ -118,7 +118,7 @@ impl Work {
         Work { program, store, inputs }
     }
 
-    /// Seconds in the kernels, on average over so many runs.
+    /// Seconds in the kernels, on average over a number of runs.
     fn run(&mut self, times: usize) -> f64 {
         let inputs: Vec<(&str, &Tensor)> =
             self.inputs.iter().map(|(n, x)| (n.as_str(), x)).collect();

@@ -110,7 +110,7 @@ fn numbers(ty: &TensorType, ones: bool, seed: u64) -> Tensor {
     };
     let some = some.and_then(|x| x.cast(ty.dtype)).expect("a few numbers");
     let bytes = some.bytes().repeat(ty.numel().get().div_ceil(count.max(1)));
-    Tensor::from_bytes(ty.clone(), bytes).expect("a multiple of so many numbers")
+    Tensor::from_bytes(ty.clone(), bytes).expect("a multiple of the size of a number")
 }
 
 /// The kernel of a case that takes longest, as a row of the table.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tracecast::prelude::*;
 use tracecast::{Executable, Vectors, compile};
 
-/// So many batches that no row comes twice in a short time, and all lie in the cache.
+/// Batches enough that no row comes twice in a short time, and all lie in the cache.
 const BATCHES: usize = 512;
 
 impl Digits {

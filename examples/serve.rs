@@ -169,7 +169,7 @@ fn reply(request: Request, status: u16, text: String) {
     drop(request.respond(Response::from_string(text).with_status_code(status)));
 }
 
-/// Asks so many times, four at a time, and something senseless in between.
+/// Sends requests, four at a time, and something senseless in between.
 fn ask(at: std::net::SocketAddr, count: usize) -> Result<(), Failure> {
     let one = |body: &str| -> Result<String, Failure> {
         let mut stream = TcpStream::connect(at)?;

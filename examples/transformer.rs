@@ -11,12 +11,12 @@ use tracecast::prelude::*;
 const SYMBOLS: usize = 128;
 const WIDTH: usize = 64;
 const HEADS: usize = 4;
-/// Characters of a batch: so many sequences, and how long they are.
+/// Characters of a batch: the number of sequences, and their length.
 const BATCH: [usize; 2] = [16, 64];
 /// Characters that a text may have when the model goes on with it.
 const CAPACITY: usize = 256;
 
-/// Logits of the next character at each position; of new characters alone, if so many came before them.
+/// Logits of the next character at each position; of new characters alone, if some came before them.
 pub(crate) struct Characters(pub(crate) Option<Size>);
 
 impl Module for Characters {
@@ -106,7 +106,7 @@ fn batch(text: &[i64], step: usize) -> tracecast::Result<[Tensor; 2]> {
     Ok([from(0)?, from(1)?])
 }
 
-/// The store of a model trained for so many steps, and its loss on the tenth of the text that it has not seen.
+/// The store of a model trained for `steps` steps, and its loss on the tenth of the text that it has not seen.
 pub(crate) fn train(text: &[i64], steps: usize) -> tracecast::Result<(Store, f32)> {
     let (seen, held_out) = text.split_at(text.len() / 10 * 9);
     let step = TrainStep::new(Characters(None), |t, model| {

@@ -32,7 +32,7 @@ impl Sampling {
         Sampling { temperature, seed, ..Sampling::greedy() }
     }
 
-    /// Among so many of the likeliest.
+    /// Among this number of the likeliest.
     #[must_use]
     pub fn top_k(mut self, k: usize) -> Self {
         self.top_k = k;
@@ -122,7 +122,7 @@ impl Generator {
         &self.program
     }
 
-    /// Reads a prompt and says so many tokens more. Caches that the store does not have are put there, as zeros.
+    /// Reads a prompt and says a number of tokens more. Caches that the store does not have are put there, as zeros.
     ///
     /// # Errors
     /// An empty prompt, one that does not fit into the cache, more tokens than there is room for behind it, and what a run is refused for: weights that the store does not

@@ -327,14 +327,14 @@ impl Options {
         self
     }
 
-    /// With at most so many compiled programs in a [`Jit`](crate::Jit), at least one.
+    /// With at most `programs` compiled programs in a [`Jit`](crate::Jit), at least one.
     #[must_use]
     pub fn programs(mut self, programs: usize) -> Self {
         self.programs = programs.max(1);
         self
     }
 
-    /// With at most so many bytes taken by the compiled programs of a [`Jit`](crate::Jit): their code, their numbers, and what one run at a time of
+    /// With at most `bytes` bytes taken by the compiled programs of a [`Jit`](crate::Jit): their code, their numbers, and what one run at a time of
     /// each needs. Those used longest ago go, but never the one compiled last. Without a limit if not said.
     #[must_use]
     pub fn program_bytes(mut self, bytes: usize) -> Self {
@@ -342,7 +342,7 @@ impl Options {
         self
     }
 
-    /// With programs refused whose runs need more than so many bytes besides state, inputs and results that others hold: what is needed is known
+    /// With programs refused whose runs need more than `bytes` bytes besides state, inputs and results that others hold: what is needed is known
     /// before a program runs ([`Executable::peak_bytes`](crate::Executable::peak_bytes), and
     /// [`Executable::scratch_bytes`](crate::Executable::scratch_bytes) on the threads). Without a limit if not said.
     ///
@@ -363,7 +363,7 @@ impl Options {
         self
     }
 
-    /// With kernels compiled on at most so many threads of the CPU, so that the others go on serving; 0, as if not said, for all of them. Passes take one
+    /// With kernels compiled on at most `threads` threads of the CPU, so that the others go on serving; 0, as if not said, for all of them. Passes take one
     /// thread in any case, the one that compiles.
     ///
     /// ```
@@ -381,7 +381,7 @@ impl Options {
         self.closed()
     }
 
-    /// With plans and bindings for at most so many sets of sizes kept of each program whose sizes are names, at least one; 64 if not said.
+    /// With plans and bindings for at most `sizes` sets of sizes kept of each program whose sizes are names, at least one; 64 if not said.
     #[must_use]
     pub fn sizes(mut self, sizes: usize) -> Self {
         self.sizes = sizes.max(1);
@@ -396,7 +396,7 @@ impl Options {
         self
     }
 
-    /// With reductions between ranks put together until they have so many bytes; 1 MiB if not said. Small ones cost mostly the time to begin, and a large
+    /// With reductions between ranks put together until they have `bytes` bytes; 1 MiB if not said. Small ones cost mostly the time to begin, and a large
     /// one begins only when the last of its values is there. All ranks have to say the same.
     #[must_use]
     pub fn bucket_bytes(mut self, bytes: usize) -> Self {

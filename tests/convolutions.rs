@@ -196,7 +196,7 @@ fn windows_of_one_place_along_an_axis() {
     }
 }
 
-/// A convolution of so many channels to so many in so many groups and its gradients.
+/// A convolution and its gradients, by the numbers of channels and groups.
 fn along_axes([from, to, groups]: [usize; 3], axes: Axes<'_>, dtype: DType) {
     let of = |i: usize| axes.iter().map(|axis| axis[i]).collect::<Vec<_>>();
     let whole = |i: usize| of(i).into_iter().map(|n| n as i64).collect::<Vec<_>>();

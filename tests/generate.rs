@@ -96,7 +96,7 @@ fn a_check_that_fails_behind_the_caches_leaves_them_whole() {
     assert_eq!((&after[0][..12], &after[0][12..16]), (&before[0][..12], &[2.5; 4][..]));
 }
 
-/// A step of attention by so many new positions over a cache of two sequences, in which `lengths` positions are filled, or of one of them with `filled` positions.
+/// A step of attention by new positions over a cache of two sequences, in which `lengths` positions are filled, or of one of them with `filled` positions.
 fn stepped(batch: usize, new: usize, each: bool) -> SizedProgram {
     let graph = trace("step", |t: &Trace| {
         let filled = t.size_in("filled", 0..301 - new as i64);

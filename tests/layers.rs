@@ -65,7 +65,7 @@ fn alpha_dropouts_keep_mean_and_variance() {
     }
 }
 
-/// How often each class of a row is drawn, in so many draws.
+/// How often each class of a row is drawn, in a number of draws.
 fn drawn(weights: &[f32], draws: usize) -> Vec<usize> {
     let x = Tensor::new([weights.len()], weights).unwrap();
     let out = run(&[], &[("x", &x)], move |t| {
@@ -88,7 +88,7 @@ fn classes_are_drawn_in_the_ratio_of_their_weights() {
     assert!(near(thirds[0], 0.25) && thirds[1] == 0 && near(thirds[2], 0.75), "{thirds:?}");
     let large = drawn(&[2e38, 2e38, 1.0], 20_000);
     assert!(near(large[0], 0.5) && near(large[1], 0.5) && large[2] == 0, "{large:?}");
-    // Among so many numbers some are zero, which must not let a class win that has next to no weight.
+    // Among that number of draws some are zero, which must not let a class win that has next to no weight.
     let rare = drawn(&[&[1.0][..], &vec![1e-30; 500_000]].concat(), 64);
     assert_eq!(rare[0], 64);
 }

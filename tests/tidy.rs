@@ -168,7 +168,7 @@ const CRATES: [Crate; 12] = [
 ];
 
 impl Crate {
-    /// Where it lies: empty at the root, otherwise with `/` at the end.
+    /// Its folder: empty at the root, otherwise with `/` at the end.
     fn place(&self) -> String {
         if self.folder.is_empty() { String::new() } else { format!("{}/", self.folder) }
     }

@@ -160,7 +160,7 @@ pub(crate) fn alone(training: &Training, ranks: usize) -> Step {
     })
 }
 
-/// The median time of a step on so many ranks of one thread, in seconds.
+/// The median time of a step on `ranks` ranks of one thread, in seconds.
 pub(crate) fn on_ranks(training: &Training, ranks: usize) -> f64 {
     let step = (training.make)(1);
     let gate = Gate::new(ranks);
@@ -189,7 +189,7 @@ pub(crate) fn in_turn(training: &Training) -> (f64, f64) {
     (one, two)
 }
 
-/// Reductions of several sizes between so many threads, as programs have them: bytes, and the median time in seconds.
+/// Reductions of several sizes between threads, as programs have them: bytes, and the median time in seconds.
 pub(crate) fn reductions(ranks: usize) -> Vec<(f64, f64)> {
     let wait = Barrier::new(ranks);
     first(threads(ranks, DEADLINE), |rank: Group| {

@@ -23,8 +23,8 @@ impl Network {
         Network { latency, per_byte: (time - latency) / (large - small) }
     }
 
-    /// The one that steps are carried to: a reduction greets every other rank, sends each its chunk, and takes from each what it has combined: so many
-    /// bytes leave a rank, and as many come in, at once.
+    /// The one that steps are carried to: a reduction greets every other rank, sends each its chunk, and takes from each what it has combined:
+    /// equal numbers of bytes leave a rank and come in at once.
     pub(crate) fn stated(ranks: usize) -> Self {
         let others = (ranks - 1) as f64;
         let share = others / ranks as f64;
@@ -34,7 +34,7 @@ impl Network {
         }
     }
 
-    /// How long a reduction of so many bytes takes.
+    /// How long a reduction of `bytes` takes.
     pub(crate) fn time(&self, bytes: f64) -> f64 {
         self.latency + self.per_byte * bytes
     }
@@ -99,7 +99,7 @@ impl Step {
     }
 }
 
-/// The time of the step on so many ranks of the stated network, with buckets of at most so many bytes.
+/// The time of the step on `ranks` ranks of the stated network, with buckets of at most `bucket` bytes.
 pub(crate) fn carried(step: &Step, ranks: usize, bucket: f64) -> f64 {
     step.in_buckets(bucket).beside(&Network::stated(ranks))
 }

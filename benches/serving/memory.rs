@@ -35,7 +35,7 @@ pub(crate) fn run(few: bool) -> Verdict {
     Ok(tell(few || eight <= MOST * one, &wanted))
 }
 
-/// Runs so many threads, and prints the bytes that the process has gained.
+/// Runs threads, and prints the bytes that the process has gained.
 pub(crate) fn child(threads: usize) -> Verdict {
     let before = resident()?;
     let predict = jit(Options::new().threads(1), |t| {

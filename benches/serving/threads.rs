@@ -47,7 +47,7 @@ pub(crate) fn run(few: bool) -> Verdict {
     Ok(tell(few || well, &format!("two threads do {LEAST} times as much as one")))
 }
 
-/// Runs a second of so many threads, each on what is given for it.
+/// Runs threads for a second, each on what is given for it.
 fn rate(served: &[&Served], x: &Tensor, time: Duration) -> Result<f64, Failure> {
     let ready = Barrier::new(served.len());
     let one = |(predict, weights): &Served| {

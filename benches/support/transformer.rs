@@ -18,7 +18,7 @@ pub(crate) struct Shapes {
 }
 
 impl Shapes {
-    /// A model of characters with so many layers: names of people, say.
+    /// A model of characters with a number of layers: names of people, say.
     pub(crate) fn characters(layers: usize) -> Self {
         Shapes { layers, width: 64, heads: 4, symbols: 28, batch: [4, 32] }
     }

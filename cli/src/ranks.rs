@@ -21,14 +21,14 @@ pub type World = fn(Duration) -> tracecast::runtime::Result<Group>;
 
 /// Who trains together.
 pub(crate) enum Team {
-    /// So many threads of this process; one is alone.
+    /// Threads of this process; one is alone.
     Threads(usize),
     /// This process and others that `mpirun` has started.
     Processes(Arc<Group>),
 }
 
 impl Team {
-    /// The processes of `mpirun`, if there are several, or else so many threads as are asked for.
+    /// The processes of `mpirun`, if there are several, or else as many threads as were given.
     pub(crate) fn of(ranks: Option<u32>, world: Option<World>) -> Result<Self, Failure> {
         let asked = ranks.map(|ranks| ranks as usize);
         let Some(size) = processes() else { return Ok(Team::Threads(asked.unwrap_or(1))) };

@@ -25,7 +25,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// Runs the tool in the folder; with a limit of so many blocks on the size of files.
+    /// Runs the tool in the folder; with a limit in blocks on the size of files.
     fn tool(&self, arguments: &str, blocks: Option<usize>) -> Output {
         let limit = blocks.map_or(String::new(), |blocks| format!("ulimit -f {blocks}; "));
         let line = format!("{limit}exec \"$TOOL\" {arguments}");

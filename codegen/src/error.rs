@@ -55,17 +55,17 @@ pub(crate) enum Error {
     },
 }
 
-/// There was no memory for so many bytes of scratch. It unwinds from wherever a kernel needs them, on any of its threads, to its launch.
+/// There was no memory for a number of bytes of scratch. It unwinds from wherever a kernel needs them, on any of its threads, to its launch.
 struct NoMemory(usize);
 
-/// Ends the run of a kernel that needs so many bytes more than there are.
+/// Ends the run of a kernel that needs `bytes` bytes more than there are.
 #[cold]
 pub(crate) fn no_memory(bytes: usize) -> ! {
     // Without the words on standard error that a panic has: it becomes an error.
     resume_unwind(Box::new(NoMemory(bytes)))
 }
 
-/// The error of a kernel of that name which needs so many bytes more than there are.
+/// The error of a kernel of that name which needs `bytes` bytes more than there are.
 pub(crate) fn no_scratch(kernel: &str, bytes: usize) -> tracecast_runtime::Error {
     let message = format!("kernel @{kernel}: {bytes} bytes of scratch are not there");
     tracecast_runtime::Error::Device(message)

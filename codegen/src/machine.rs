@@ -144,12 +144,12 @@ impl Caches {
     /// What a CPU has of which nothing is known.
     const USUAL: Caches = Caches { l1: 32 << 10, l2: 512 << 10, l3: 4 << 20 };
 
-    /// The results of a kernel that moves so many bytes are in no near cache when it runs again.
+    /// The results of a kernel that moves this number of bytes are in no near cache when it runs again.
     pub(crate) fn far_from(&self) -> usize {
         4 * self.l2
     }
 
-    /// Results of a kernel that moves so many bytes go past the caches.
+    /// A kernel that moves this number of bytes uses streaming stores.
     pub(crate) fn passed_from(&self) -> usize {
         4 * self.l3
     }

@@ -63,7 +63,7 @@ impl Digits {
         (x, Tensor::new([rows.len()], &y).expect("as many labels"))
     }
 
-    /// Trains a perceptron with one hidden layer of 128 by AdamW. With `poison`, about so many of a thousand steps get a loss of
+    /// Trains a perceptron with one hidden layer of 128 by AdamW. With `poison`, about that number of a thousand steps get a loss of
     /// infinity or NaN.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ pub(crate) fn tiny_loss(precision: Precision, steps: u64) -> tracecast::Result<(
     step.init(&mut store, 1)?;
     let mut losses = (0.0, 0.0);
     for number in 0..steps {
-        // Three classes, told apart by where the largest of three sums of inputs is.
+        // Three classes, distinguished by where the largest of three sums of inputs is.
         let x = Tensor::randn([64, 8], number)?;
         let numbers = x.to_vec::<f32>()?;
         let label = |row: &[f32]| {

@@ -376,7 +376,7 @@ impl Tracer {
         copy
     }
 
-    /// Ops are told apart by name, so one name stands for one op: that of the table, or the first of a trace.
+    /// Ops are distinguished by name, so one name stands for one op: that of the table, or the first of a trace.
     fn refuse_namesake(&self, op: &OpRef) -> Result<(), String> {
         let address = address(op.def());
         if self.state.borrow().checked.contains(&address) {

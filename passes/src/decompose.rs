@@ -26,7 +26,7 @@ use tracecast_ir::{
 /// How deep composites may lie inside each other.
 pub(crate) const DEEPEST: usize = 32;
 
-/// So many operands of a concatenation are told apart in one kernel.
+/// The most operands of a concatenation that one kernel takes.
 pub(crate) const MOST_OPERANDS: usize = 32;
 
 /// Expands composites, and ops of forms that the device has no code for.

@@ -76,7 +76,7 @@ impl Filling {
         }
     }
 
-    /// Takes a collective of the program, with so many steps before it: an operand of so many bytes, and a result.
+    /// Takes a collective of the program, given the number of steps before it, the bytes of its operand, and a result.
     pub(crate) fn take(
         &mut self,
         node: &Node,

@@ -348,7 +348,7 @@ impl<'a> Placing<'a> {
         alone.then_some(buffer)
     }
 
-    /// The buffer of the operand that a bucket has for a result, if nothing else needs it: it is reduced where it lies.
+    /// The buffer of the operand that a bucket has for a result, if nothing else needs it: it is reduced in place.
     fn reduced_operand(&self, bucket: &Bucket, result: usize, time: usize) -> Option<usize> {
         let (operand, _) = bucket.members.iter().find(|(_, to)| *to == result)?;
         let buffer = self.buffer_of[*operand]?;

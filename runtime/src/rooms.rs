@@ -28,7 +28,7 @@ impl Rooms {
         Arc::new(Rooms { free: Mutex::default(), keeps })
     }
 
-    /// One for a value of that output, of so many bytes.
+    /// One for a value of that output, of `bytes` bytes.
     ///
     /// # Errors
     /// If there is not enough memory.

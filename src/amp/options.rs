@@ -131,7 +131,7 @@ impl ScalerSettings {
         self
     }
 
-    /// With a count of back-offs in a row, `NAME.backoffs`, and a report after so many of them: see
+    /// With a count of back-offs in a row, `NAME.backoffs`, and a report after a number of them: see
     /// [`StepResult::warning`](crate::StepResult::warning). A [`TrainStep`](crate::TrainStep) reports after 20 if this is not said, a
     /// scaler in a program of one's own counts only on request; 0 counts nothing.
     #[must_use]

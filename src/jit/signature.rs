@@ -54,7 +54,7 @@ pub(super) struct Given<'a> {
     types: Option<HashMap<&'a str, &'a TensorType>>,
 }
 
-/// So many names are compared one by one.
+/// The most names that are compared one by one.
 const FEW: usize = 32;
 
 impl<'a> Given<'a> {

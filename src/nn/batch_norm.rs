@@ -75,7 +75,7 @@ impl<'t> Running<'t> {
 
 macro_rules! settings {
     () => {
-        /// For so many channels.
+        /// For a number of channels.
         pub fn new(channels: usize) -> Self {
             Self::with(channels)
         }
@@ -288,7 +288,7 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// So many groups of so many channels together; `eps` is 1e-5.
+    /// `groups` groups of `channels` channels together; `eps` is 1e-5.
     pub fn new(groups: usize, channels: usize) -> Self {
         GroupNorm { groups, settings: BatchNorm1d::new(channels).settings }
     }
@@ -341,7 +341,7 @@ pub struct LocalResponseNorm {
 }
 
 impl LocalResponseNorm {
-    /// Of so many channels; `alpha` is 1e-4, `beta` 0.75 and `k` 1.
+    /// Of a number of neighbouring channels; `alpha` is 1e-4, `beta` 0.75 and `k` 1.
     pub fn new(size: i64) -> Self {
         LocalResponseNorm { size, alpha: 1e-4, beta: 0.75, k: 1.0 }
     }

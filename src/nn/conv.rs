@@ -9,7 +9,7 @@ use tracecast_ir::{DType, TensorType, Var};
 /// Around what a convolution sees.
 #[derive(Clone, Debug, PartialEq)]
 enum Around {
-    /// So many positions before and behind each axis.
+    /// Positions before and behind each axis.
     Positions(Vec<i64>),
     /// As many as keep the size.
     Same,
@@ -75,7 +75,7 @@ macro_rules! settings {
             self
         }
 
-        /// Channels in so many groups, each of which sees its own.
+        /// Channels in groups, each of which sees its own.
         #[must_use]
         pub fn groups(mut self, groups: usize) -> Self {
             self.settings.groups = groups;
@@ -133,7 +133,7 @@ impl<const AXES: usize> Conv<AXES> {
 
     settings!();
 
-    /// So many positions before and behind each axis.
+    /// Positions before and behind each axis.
     #[must_use]
     pub fn padding(mut self, padding: [i64; AXES]) -> Self {
         self.around = Around::Positions(padding.to_vec());
@@ -218,14 +218,14 @@ impl<const AXES: usize> ConvTranspose<AXES> {
 
     settings!();
 
-    /// So many positions of the result left out before and behind each axis.
+    /// Positions of the result left out before and behind each axis.
     #[must_use]
     pub fn padding(mut self, padding: [i64; AXES]) -> Self {
         self.padding = padding;
         self
     }
 
-    /// So many positions more behind each axis of the result.
+    /// Further positions behind each axis of the result.
     #[must_use]
     pub fn output_padding(mut self, output_padding: [i64; AXES]) -> Self {
         self.output_padding = output_padding;

@@ -66,7 +66,7 @@ impl<const AXES: usize> MaxPool<AXES> {
 
     settings!();
 
-    /// So many positions before and behind each axis, which are smaller than everything.
+    /// Positions before and behind each axis, which are smaller than everything.
     #[must_use]
     pub fn padding(mut self, padding: [i64; AXES]) -> Self {
         self.windows.padding = padding;
@@ -123,7 +123,7 @@ impl<const AXES: usize> AvgPool<AXES> {
 
     settings!();
 
-    /// So many zeros before and behind each axis.
+    /// Zeros before and behind each axis.
     #[must_use]
     pub fn padding(mut self, padding: [i64; AXES]) -> Self {
         self.windows.padding = padding;
@@ -164,7 +164,7 @@ fn sizes<const AXES: usize>(x: Var<'_>, given: &[Option<i64>; AXES]) -> Vec<i64>
     given.iter().enumerate().map(|(i, size)| size.or_else(|| own(i)).unwrap_or(1)).collect()
 }
 
-/// The largest elements of windows that divide each axis into so many parts, as PyTorch's `AdaptiveMaxPool1d` to `AdaptiveMaxPool3d`.
+/// The largest elements of windows that divide each axis into a number of parts, as PyTorch's `AdaptiveMaxPool1d` to `AdaptiveMaxPool3d`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveMaxPool<const AXES: usize> {
     to: [Option<i64>; AXES],
@@ -178,7 +178,7 @@ pub type AdaptiveMaxPool2d = AdaptiveMaxPool<2>;
 pub type AdaptiveMaxPool3d = AdaptiveMaxPool<3>;
 
 impl<const AXES: usize> AdaptiveMaxPool<AXES> {
-    /// Into so many parts, or as many as there are positions.
+    /// Into a number of parts, or as many as there are positions.
     pub fn new(to: [impl Into<Option<i64>>; AXES]) -> Self {
         AdaptiveMaxPool { to: to.map(Into::into) }
     }
@@ -203,7 +203,7 @@ impl<const AXES: usize> Module for AdaptiveMaxPool<AXES> {
     }
 }
 
-/// The means of windows that divide each axis into so many parts, as PyTorch's `AdaptiveAvgPool1d` to `AdaptiveAvgPool3d`.
+/// The means of windows that divide each axis into a number of parts, as PyTorch's `AdaptiveAvgPool1d` to `AdaptiveAvgPool3d`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveAvgPool<const AXES: usize> {
     to: [Option<i64>; AXES],
@@ -217,7 +217,7 @@ pub type AdaptiveAvgPool2d = AdaptiveAvgPool<2>;
 pub type AdaptiveAvgPool3d = AdaptiveAvgPool<3>;
 
 impl<const AXES: usize> AdaptiveAvgPool<AXES> {
-    /// Into so many parts, or as many as there are positions.
+    /// Into a number of parts, or as many as there are positions.
     pub fn new(to: [impl Into<Option<i64>>; AXES]) -> Self {
         AdaptiveAvgPool { to: to.map(Into::into) }
     }

@@ -32,7 +32,7 @@ impl Upsample {
         }
     }
 
-    /// So many times as large, a number for each axis or one for all, by the mode `nearest`.
+    /// By a factor, a number for each axis or one for all, by the mode `nearest`.
     pub fn by(scale_factor: impl Into<Vec<f64>>) -> Self {
         Upsample { scale_factor: scale_factor.into(), ..Upsample::to([]) }
     }
@@ -79,7 +79,7 @@ macro_rules! upsamplings {
                 $name(Upsample { align_corners: $align_corners, ..Upsample::to(size).mode($mode) })
             }
 
-            /// So many times as large along each axis.
+            /// By a factor along each axis.
             pub fn by(scale_factor: [f64; 2]) -> Self {
                 let by = Upsample::by(scale_factor).mode($mode);
                 $name(Upsample { align_corners: $align_corners, ..by })

@@ -78,7 +78,7 @@ impl Numbers {
         self
     }
 
-    /// So many of them, as a share of all; 0 if there are none.
+    /// Their share of all; 0 if there are none.
     pub fn share(&self, count: usize) -> f64 {
         if self.count == 0 { 0.0 } else { count as f64 / self.count as f64 }
     }

@@ -60,7 +60,7 @@ impl Tally {
     }
 
     /// Prints the section and fails if a case did, or if in the repository's own file other than
-    /// so many were compared as programs too.
+    /// this number were compared as programs too.
     fn finish(self, section: &str) {
         let passed = self.executed - self.failures.len();
         let mut line = format!("{section}: {} executed, {passed} passed", self.executed);

@@ -73,7 +73,7 @@ impl Device for Npu {
     }
 }
 
-/// A driver of so many devices, which counts how often it opens one.
+/// A driver of `count` devices, which counts how often it opens one.
 #[derive(Debug, Default)]
 pub(crate) struct Driver {
     pub(crate) count: usize,
@@ -119,7 +119,7 @@ impl Backend for Driver {
     }
 }
 
-/// A registry with a driver of so many devices called `npu`.
+/// A registry with a driver whose devices are called `npu`.
 pub(crate) fn with(driver: Driver) -> (Arc<Registry>, Arc<Driver>) {
     let (registry, driver) = (Arc::new(Registry::new()), Arc::new(driver));
     registry.register("npu", driver.clone()).unwrap();

@@ -176,7 +176,7 @@ impl<'c, 't> Arguments<'c, 't> {
         self.opt_ints(at, name)?.ok_or_else(|| format!("takes integers `{name}`"))
     }
 
-    /// Two lists of integers; of a number so many last axes and so many first ones.
+    /// Two lists of integers; of a number `n` the last `n` axes and the first `n`.
     pub(crate) fn pair_of_ints(&self, at: usize, name: &str) -> Result<Option<Lists>, String> {
         if let Some(Bound::Plain(Arg::Int(n))) = self.get(at, name) {
             return Ok(Some(((-n..0).collect(), (0..*n).collect())));

@@ -186,7 +186,7 @@ fn values_are_reduced_where_they_lie_as_if_they_were_sent() {
             let given = inputs(&graph, ranks);
             let (reference, fused) = support::lowered(graph).unwrap();
             let wanted = eval::ranks(&reference, &given).unwrap();
-            // So many of the ranks send what they have, and the others find out.
+            // Some of the ranks send what they have, and the others find out.
             for (sending, bucket) in [(0, 0), (0, 1 << 20), (0, 700), (1, 700), (ranks, 0)] {
                 let found = run_over(&fused, &given, bucket, &|| support::cpu(1), &|rank| {
                     if rank.rank() < sending { Arc::new(Sends(rank)) } else { Arc::new(rank) }

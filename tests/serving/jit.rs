@@ -21,7 +21,7 @@ fn double(t: &Trace) {
     t.output("y", t.input("x") * 2.0);
 }
 
-/// Waits until so many threads wait for another one's compilation.
+/// Waits until a number of threads wait for another one's compilation.
 fn until_waiting(jit: &Jit, waits: u64) {
     while jit.counters().waits < waits {
         thread::yield_now();

@@ -9,7 +9,7 @@ use tracecast::prelude::*;
 use tracecast::runtime::{Error, Launch, Memory, Result};
 use tracecast::{CpuDevice, CpuOptions, Device, Graph, Outputs, Session};
 
-/// Requests of so many bytes or more are counted, and one of them is refused.
+/// Requests of this number of bytes or more are counted, and one of them is refused.
 const LARGE: usize = 64 * 1024;
 
 /// The CPU, which refuses a request for memory.
@@ -35,7 +35,7 @@ impl Refusing {
         })
     }
 
-    /// Refuses the large request that comes after so many others.
+    /// Refuses the large request that comes after a number of others.
     fn refuse_after(&self, requests: usize) {
         self.left.store(requests, Ordering::Relaxed);
     }

@@ -39,7 +39,7 @@ fn attention(t: &Trace, [batch, length]: Sizes) {
     t.output("loss", loss);
 }
 
-/// Attention of every kind with so many queries and keys: masks, what is causal, and dropout.
+/// Attention of every kind with given numbers of queries and keys: masks, what is causal, and dropout.
 fn attends(t: &Trace, [queries, keys]: Sizes) {
     let input = |name, rows| t.input_of(name, TensorType::new(DType::F32, sizes![2, rows, 6]));
     let (x, y) = (input("x", queries), input("y", keys));
@@ -86,7 +86,7 @@ fn attends(t: &Trace, [queries, keys]: Sizes) {
     }
 }
 
-/// The layer of attention over so many sequences of some length, with weights and without them, with a mask and with padding.
+/// The layer of attention over sequences of some length, with weights and without them, with a mask and with padding.
 fn layers(t: &Trace, [batch, length]: Sizes) {
     let x = t.input_of("x", TensorType::new(DType::F32, sizes![batch, length, 6]));
     let y = t.input_of("y", TensorType::new(DType::F32, sizes![batch, length]));

@@ -20,7 +20,7 @@ struct Parts<'t> {
     values: Vec<Var<'t>>,
 }
 
-/// A random program of so many layers, with the gradients of all its leaves.
+/// A random program of a number of layers, with the gradients of all its leaves.
 pub(crate) fn program(seed: u64, layers: usize) -> Graph {
     drawn(&mut Dice::new(seed), seed, layers)
 }

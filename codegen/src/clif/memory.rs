@@ -265,7 +265,7 @@ impl Emitter<'_> {
         result
     }
 
-    /// One element that no guard keeps, as it lies in memory: an integer of its size.
+    /// One element that no guard keeps, unconverted: an integer of its size.
     pub(super) fn load_as_it_lies(
         &mut self,
         base: &Base,
@@ -374,7 +374,7 @@ impl Emitter<'_> {
         self.fb.ins().store(MEMORY, bits, at, 0);
     }
 
-    /// An element as it lies in memory.
+    /// An element, unconverted.
     pub(super) fn narrowed(&mut self, dtype: DType, from: Scalar, value: Value) -> Value {
         if from == Scalar::F64 && dtype.is_low() {
             return self.low_bits(dtype, from, value);
@@ -428,7 +428,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The vectors of sixteen equal elements, given as they lie in memory.
+    /// The vectors of sixteen equal elements, given unconverted.
     pub(super) fn repeated(&mut self, bits: Value) -> Vec<Value> {
         let lane = self.fb.func.dfg.value_type(bits);
         let vector = lane.by(16 / lane.bytes()).expect("elements fit a vector");

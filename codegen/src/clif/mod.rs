@@ -138,7 +138,7 @@ struct Emitter<'a> {
     to: Value,
     scratch: Value,
     status: Value,
-    /// Where operands are in the scratch that are brought together there.
+    /// Where gathered operands are in the scratch.
     strided_at: Vec<i32>,
     /// Where values wait between phases.
     temporaries: i32,
@@ -307,7 +307,7 @@ impl<'a> Emitter<'a> {
         self.fb.switch_to_block(after);
     }
 
-    /// A stage of so many rows: their uniform values, then its phases along them, in chunks if it reduces a long one.
+    /// A stage of one or two rows: their uniform values, then its phases along them, in chunks if it reduces a long one.
     fn row_stage(&mut self, stage: &'a Stage, rows: usize) {
         let phases = phases::cut(self.plan, stage, self.target.vector_loops());
         self.scratch_bytes = self.scratch_bytes.max(self.temporaries + phases.bytes);

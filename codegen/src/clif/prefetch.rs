@@ -21,7 +21,7 @@ use tracecast_ir::{DType, Size};
 /// The bytes of a row and what it needs: most of a small first-level cache.
 const ROOM: i64 = 24 << 10;
 
-/// So many rows lie between the one that is taken and the one that is prefetched: more than fit the time that memory takes.
+/// Rows between the one that is taken and the one that is prefetched: more than fit the time that memory takes.
 const AHEAD: i64 = 8;
 
 /// A row that is prefetched.

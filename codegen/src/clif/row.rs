@@ -20,7 +20,7 @@ pub(super) struct Row<'p> {
     pub(super) bases: HashMap<Val, Base>,
     /// Of the sinks.
     pub(super) targets: HashMap<usize, Base>,
-    /// Uniform values to store, as they lie in memory.
+    /// Uniform values to store, in their format in memory.
     pub(super) bits: HashMap<usize, Value>,
     /// Whether the row is the first of its chunk, for column sinks.
     pub(super) first: HashMap<usize, Value>,
@@ -215,7 +215,7 @@ impl<'p> Row<'p> {
         }
     }
 
-    /// Groups of so many positions up to one that `groups` is given, and single positions from there on.
+    /// Groups of that number of positions up to one that `groups` is given, and single positions from there on.
     fn grouped<'a>(
         &self,
         em: &mut Emitter<'a>,

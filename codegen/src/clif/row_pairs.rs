@@ -84,7 +84,7 @@ impl Emitter<'_> {
         &mut self.states[self.at]
     }
 
-    /// Does something for each of so many rows.
+    /// Does something for each row of a number of rows.
     pub(super) fn each_row<T>(
         &mut self,
         rows: usize,

@@ -128,7 +128,7 @@ impl Row<'_> {
         }
     }
 
-    /// What a store of one position puts in memory, as it lies there.
+    /// What a store of one position puts in memory, in the format of memory.
     fn stored(
         &self,
         em: &mut Emitter<'_>,

@@ -45,7 +45,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// `v * step` elements of so many bytes.
+    /// `v * step` elements of `bytes` bytes.
     pub(super) fn steps(&mut self, v: Value, step: Size, bytes: i64) -> Value {
         match step.number() {
             Some(step) => self.scaled(v, step * bytes),

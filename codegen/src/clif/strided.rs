@@ -116,7 +116,7 @@ impl Emitter<'_> {
         let StridedRows { slot, size, access, .. } = strided;
         let step = access.strides.last().copied().unwrap_or_default();
         let element = self.at_row(access.offset, &access.strides);
-        // Rows that are brought together are neighbours.
+        // Gathered rows are neighbours.
         let element = self.fb.ins().isub(element, row);
         let moved = self.steps(self.from, step, 1);
         let element = self.fb.ins().iadd(element, moved);

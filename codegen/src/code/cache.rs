@@ -71,7 +71,7 @@ pub(crate) fn functions(target: &Target, kernel: &Kernel) -> Result<Vec<Lowered>
 /// A kernel, its names in the order of their numbers, and the sizes whose class it is compiled for.
 pub(crate) type Wanted<'k> = (&'k Kernel, &'k Values);
 
-/// Compiles kernels, apart from those that are compiled already; for each where its code comes from. So many threads of the team make
+/// Compiles kernels, apart from those that are compiled already; for each where its code comes from. At most this number of threads of the team make
 /// one module each.
 ///
 /// # Errors

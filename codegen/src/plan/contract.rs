@@ -145,7 +145,7 @@ fn rows_go_on(extents: &[usize], m: usize, row: i64, batch: &[i64]) -> bool {
 /// Where a factor comes from.
 #[derive(Debug)]
 pub(crate) enum FactorSource<O = Size> {
-    /// An operand as it lies in memory.
+    /// An operand in place.
     Plain {
         /// The operand.
         input: usize,

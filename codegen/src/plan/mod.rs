@@ -153,7 +153,7 @@ pub(crate) struct Draft<'k> {
     pub(crate) columns: Vec<Column>,
     /// The largest values that the first plan finds.
     pub(crate) largest: Vec<Largest>,
-    /// The kernel has so many registers; those beyond are of largest values.
+    /// The number of registers of the kernel; those beyond are of largest values.
     pub(crate) registers: usize,
     /// How the one long row is split, if it is.
     pub(crate) split_row: Option<SplitRow>,
@@ -220,7 +220,7 @@ pub(crate) struct Plan {
     pub(crate) loads: Vec<Source>,
     /// The meanings of `ScalarOp::Index`.
     pub(crate) positions: Vec<Affine>,
-    /// Operands that step through memory along the row, and are brought together in the scratch first.
+    /// Operands that step through memory along the row, and are gathered in the scratch first.
     pub(crate) strided: Vec<StridedRows>,
     /// The types of the row buffers.
     pub(crate) buffers: Vec<Scalar>,
@@ -273,7 +273,7 @@ impl Plan {
         self.row().number().or(self.most)
     }
 
-    /// False if no row has so many positions.
+    /// False if no row has that number of positions.
     pub(crate) fn may_reach(&self, positions: i64) -> bool {
         self.row_at_most().is_none_or(|most| most >= positions)
     }
@@ -381,7 +381,7 @@ pub(crate) enum Neighbours {
 }
 
 impl StridedRows {
-    /// Elements from row to row in the scratch, for so many positions: more than that, since rows a power of two apart would share the
+    /// Elements from row to row in the scratch, by the positions of a row: more than that, since rows a power of two apart would share the
     /// places of the cache.
     pub(crate) fn pitch(&self, positions: i64) -> i64 {
         positions + 64 / self.size

@@ -23,7 +23,7 @@ const SHORT: i64 = 8;
 /// The shortest rows that are made of them.
 const LEAST: i64 = 4;
 
-/// Longer rows cost so much more than their beginnings that parts around them are not told apart.
+/// Longer rows cost so much more than their beginnings that parts around them are not distinguished.
 const LONG: i64 = 128;
 
 /// No more instructions than this become of a body.
@@ -80,7 +80,7 @@ fn parts(plan: &Plan) -> Option<(usize, i64)> {
         .then_some((axis, count))
 }
 
-/// True if all a plan does is this stage along the row, and so many copies of it are small.
+/// True if all a plan does is this stage along the row, and that number of copies of it is small.
 fn is_plain(plan: &Plan, stage: &Stage, count: i64) -> bool {
     let is_small = stage.body.insts.len() * count as usize <= MOST;
     is_small && !stage.once && plan.buffers.is_empty() && plan.strided.is_empty()

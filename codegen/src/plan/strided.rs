@@ -68,7 +68,7 @@ fn gather_strided(plan: &mut Plan, cut: bool, facts: &Facts) {
     }
 }
 
-/// How a load is brought together, in calls of any number of positions, if it steps along the row and nothing writes what it reads.
+/// How a load is gathered, in calls of any number of positions, if it steps along the row and nothing writes what it reads.
 fn strided_rows(source: &Source, outer: Option<(usize, Size)>) -> Option<StridedRows> {
     let Place::At(access) = &source.place else { return None };
     if !source.read_only || !access.indirect.is_empty() || source.place.row_stride() == 0 {

@@ -1,5 +1,5 @@
 //! Elements that lie apart, brought next to each other: rows that step through memory, several at a time where they are neighbours
-//! there, so that every cache line is read once. Few rows whose positions are two elements apart, as those of windows of two by two are, are told apart two at a time.
+//! there, so that every cache line is read once. Few rows whose positions are two elements apart, as those of windows of two by two are, are deinterleaved two at a time.
 
 use super::{BringFn, ElementSize};
 use std::ops::Range;
@@ -33,7 +33,7 @@ unsafe extern "C" fn plain<T: Copy>(
     ld: usize,
 ) {
     let all = Block { src, dst, step, ld };
-    // SAFETY: the caller's contract is that of `bring`, whose blocks have so many elements.
+    // SAFETY: the caller's contract is that of `bring`, whose blocks have that number of elements.
     let block = |block| unsafe { elements::<T>(block, 0..8, 0..8) };
     // SAFETY: as above.
     unsafe { bring::<T>(all, n, rows, block) }
@@ -135,7 +135,7 @@ pub(crate) mod avx2 {
         ld: usize,
     ) {
         let all = Block { src, dst, step, ld };
-        // SAFETY: the caller's contract is that of `bring`, whose blocks have so many elements.
+        // SAFETY: the caller's contract is that of `bring`, whose blocks have that number of elements.
         let block = |block| unsafe { words(block) };
         if step == 2 * size_of::<u16>() as isize && (1..8).contains(&rows) && n > 0 {
             // SAFETY: as above, with the elements between.
@@ -157,7 +157,7 @@ pub(crate) mod avx2 {
         ld: usize,
     ) {
         let all = Block { src, dst, step, ld };
-        // SAFETY: the caller's contract is that of `bring`, whose blocks have so many elements.
+        // SAFETY: the caller's contract is that of `bring`, whose blocks have that number of elements.
         let block = |block| unsafe { numbers(block) };
         if step == 2 * size_of::<u32>() as isize && (1..8).contains(&rows) && n > 0 {
             // SAFETY: as above, with the elements between.
@@ -173,7 +173,7 @@ pub(crate) mod avx2 {
     ///
     /// # Safety
     ///
-    /// As [`BringFn`], for so many.
+    /// As [`BringFn`], for a number known when compiled.
     #[target_feature(enable = "avx2")]
     unsafe fn words(block: Block) {
         let mut v = [x86::_mm_setzero_si128(); 8];
@@ -207,7 +207,7 @@ pub(crate) mod avx2 {
     ///
     /// # Safety
     ///
-    /// As [`BringFn`], for so many.
+    /// As [`BringFn`], for a number known when compiled.
     #[target_feature(enable = "avx2")]
     unsafe fn numbers(block: Block) {
         let mut v = [x86::_mm256_setzero_ps(); 8];

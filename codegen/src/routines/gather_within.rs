@@ -75,7 +75,7 @@ unsafe extern "C" fn within<T: Bits>(
 
 /// # Safety
 ///
-/// As [`WithinFn`], for so many elements from the first on.
+/// As [`WithinFn`], for a number of elements from the first on.
 #[inline(always)]
 unsafe fn apart<T: Copy>(first: *const u8, to: *mut T, count: usize, step: isize) {
     for p in 0..count {

@@ -121,7 +121,7 @@ impl ElementSize {
     pub(crate) const ALL: [ElementSize; 4] =
         [ElementSize::One, ElementSize::Two, ElementSize::Four, ElementSize::Eight];
 
-    /// That of so many bytes; `None` if no element has as many.
+    /// That of elements of `bytes` bytes; `None` if no element has as many.
     pub(crate) fn of(bytes: i64) -> Option<ElementSize> {
         ElementSize::ALL.into_iter().find(|size| size.bytes() == bytes)
     }

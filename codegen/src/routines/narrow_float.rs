@@ -131,7 +131,7 @@ mod tests {
                     all.iter().flat_map(|b| b.to_le_bytes()[..bytes].to_vec()).collect();
                 let (mut wide, mut again) = (vec![0f32; all.len()], vec![0u8; elements.len()]);
                 let mut rounded = vec![0f32; all.len()];
-                // SAFETY: the buffers have so many elements.
+                // SAFETY: the buffers have that number of elements.
                 unsafe { widen_all::<F>(elements.as_ptr(), wide.as_mut_ptr().cast(), all.len()) };
                 // SAFETY: as above.
                 unsafe { narrow_all::<F>(wide.as_ptr().cast(), again.as_mut_ptr(), all.len()) };

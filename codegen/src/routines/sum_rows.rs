@@ -44,7 +44,7 @@ pub(crate) struct SumRows {
 /// The indices and sums of the rows and the columns that are named, and the whole table, must be there.
 pub(crate) type SumRowsFn = unsafe extern "C" fn(task: *const SumRows);
 
-/// So many rows lie between the one that is added and the one that is asked for.
+/// Rows between the one that is added and the one that is prefetched.
 const AHEAD: i64 = 12;
 
 /// A whole number of lines that is summed at a time.

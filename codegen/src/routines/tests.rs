@@ -263,7 +263,7 @@ fn brought_within<const SIZE: usize>(size: ElementSize, n: usize, there: [usize;
     let from = src.as_ptr().wrapping_add(1);
     let fill = 0x1122_3344_5566_7788u64;
     let to = dst.as_mut_ptr().wrapping_add(1);
-    // SAFETY: both have room for so many positions.
+    // SAFETY: both have room for that number of positions.
     unsafe { routine(from, to, n, low, high, step * SIZE as isize, fill) };
     for p in 0..=n {
         let wanted = match p {

@@ -34,7 +34,7 @@ const PREPARING: f64 = 12.0;
 /// The same for an element that is packed already and only read.
 const READING: f64 = 6.0;
 
-/// From so many rows on packing takes less than a tenth of the time.
+/// From this number of rows on packing takes less than a tenth of the time.
 const ROWS_WITHOUT_KEEPING: usize = 128;
 
 /// Into how many parts to cut rows and columns, at multiples of these units, for at most that many parts in all: those whose largest
@@ -391,7 +391,7 @@ impl ContractRun<'_> {
         Operand::Windows { base, dtype: windows.dtype, round: windows.round, seen }
     }
 
-    /// Computes blocks of a factor, whose rows are counted from that one on and have so many columns.
+    /// Computes blocks of a factor, whose rows are counted from that one on, with their number of columns.
     fn fill(
         &self,
         factor: &FactorSource,

@@ -4,7 +4,7 @@ use super::memory::{Address, address_in, bytes, bytes_mut};
 use crate::threads::{Team, part};
 use tracecast_runtime::{Arg, Error, Result};
 
-/// Threads copy parts that are multiples of so many bytes.
+/// Threads copy parts that are multiples of this number of bytes.
 const UNIT: usize = 4096;
 
 /// A copy whose places are looked up when it runs: one of them may be lent.

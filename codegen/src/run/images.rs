@@ -23,14 +23,14 @@ const LANES: usize = 16;
 const HALF: usize = LANES / 2;
 /// Images of batches side by side are for no more columns than this,
 const FEW_COLUMNS: usize = 64;
-/// and for so many batches at least.
+/// and for this number of batches at least.
 const SOME_BATCHES: usize = 4;
 /// Those with more columns are for no more steps than this.
 const FEW_STEPS: usize = 512;
 
 /// Rows of so few columns in all are shared among threads, which with images share columns, and pack all rows each.
 const FEW_IN_ALL: usize = 256;
-/// So many rows are worth it.
+/// Rows from which on it pays.
 const MANY_ROWS: usize = 64;
 
 /// A contraction over images.
@@ -46,7 +46,7 @@ pub(super) struct Images {
     beside: Option<SideBySide>,
     /// True if bf16 are multiplied in pairs.
     pairs: bool,
-    /// So many rows, two vectors of them, are summed together, if vectors go across rows.
+    /// Rows, two vectors of them, that are summed together, if vectors go across rows.
     across: Option<usize>,
     /// True if packing rows takes longer than filling images: threads share rows.
     by_rows: bool,
@@ -136,7 +136,7 @@ impl Images {
         Correlation { cpu, acc, rows: m, k, a, b, period, beside, across, pairs, stored: None }
     }
 
-    /// What batches are cut at multiples of, for so many parts.
+    /// What batches are cut at multiples of, for a number of parts.
     fn unit(&self, batches: usize, parts: usize) -> usize {
         match self.beside {
             Some(side) if side.few && batches.div_ceil(LANES) < parts => HALF,

@@ -36,7 +36,7 @@ fn line(values: usize) -> usize {
     (NUMBER * values).next_multiple_of(64)
 }
 
-/// The bytes of the places of so many tasks.
+/// The bytes of the places of `tasks` tasks.
 pub(crate) fn bytes(all: &[Largest], tasks: usize, segments: usize) -> usize {
     if all.is_empty() { 0 } else { tasks * (line(all.len() * segments) + NUMBER) }
 }

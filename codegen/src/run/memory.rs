@@ -45,7 +45,7 @@ impl Address {
         Address(self.0.wrapping_offset(bytes))
     }
 
-    /// Whether fewer bytes than that lie between two addresses: places of so many bytes there overlap.
+    /// Whether fewer bytes than that lie between two addresses: places of that size there overlap.
     pub(super) fn is_within(self, other: Address, bytes: usize) -> bool {
         self.0.addr().abs_diff(other.0.addr()) < bytes
     }
@@ -227,22 +227,22 @@ pub(super) fn bytes_mut<'a>(of: Address, first: usize, count: usize) -> &'a mut 
     unsafe { std::slice::from_raw_parts_mut(of.0.wrapping_add(first), count) }
 }
 
-/// So many words of memory that is lent for this run, which one thread uses.
+/// A number of words of memory that is lent for this run, which one thread uses.
 pub(super) fn words_mut<'a>(of: Address, count: usize) -> &'a mut [u64] {
     debug_assert!(of.0.cast::<u64>().is_aligned());
     // SAFETY: used for the part of one thread in memory that is lent for a run and begins at a cache line, as each part does; parts have room
-    // for so many and do not overlap, and any bits are a word.
+    // for that number and do not overlap, and any bits are a word.
     unsafe { std::slice::from_raw_parts_mut(of.0.cast(), count) }
 }
 
-/// So many numbers of memory that is lent for this run, which one thread uses.
+/// A number of elements of memory that is lent for this run, which one thread uses.
 pub(super) fn doubles_mut<'a>(of: Address, count: usize) -> &'a mut [f64] {
     debug_assert!(of.0.cast::<f64>().is_aligned());
     // SAFETY: as above; what is lent has been written once, and any bits are an f64.
     unsafe { std::slice::from_raw_parts_mut(of.0.cast(), count) }
 }
 
-/// An operand of attention: its first element lies so many elements from an address.
+/// An operand of attention: its first element is `offset` elements from an address.
 pub(super) fn place(of: Address, dtype: DType, offset: isize, strides: [isize; 4]) -> Place {
     Place { base: of.0.wrapping_offset(offset * dtype.bytes() as isize), dtype, strides }
 }
@@ -263,7 +263,7 @@ pub(super) struct Rows {
     pub(super) step: usize,
 }
 
-/// Copies so many bytes of each of some rows.
+/// Copies a number of bytes of each of some rows.
 pub(super) fn copy_rows(from: Rows, to: Rows, rows: usize, bytes: usize) {
     let (rows, bytes) = match from.step == bytes && to.step == bytes {
         true => (1, rows * bytes),
@@ -284,7 +284,7 @@ pub(super) fn copy_rows(from: Rows, to: Rows, rows: usize, bytes: usize) {
     }
 }
 
-/// Makes 16-bit floats of so many f32 of each of some rows, by that routine.
+/// Makes 16-bit floats of a number of f32 of each of some rows, by that routine.
 pub(super) fn narrow_rows(narrowing: TileFn, from: Rows, to: Rows, rows: usize, count: usize) {
     let are_dense = from.step == count * 4 && to.step == count * 2;
     let (rows, count) = if are_dense { (1, rows * count) } else { (rows, count) };
@@ -308,7 +308,7 @@ fn copy_lines<const BYTES: usize>(from: Rows, to: Rows, rows: usize) {
     }
 }
 
-/// Turns so many elements of some rows, each of that many bytes, into as many rows: the first of all, the second of all, and so on.
+/// Transposes elements of some rows, each of that many bytes, into as many rows: the first of all, the second of all, and so on.
 pub(super) fn turn(
     tiles: &Tiles,
     bytes: usize,
@@ -323,9 +323,9 @@ pub(super) fn turn(
     unsafe { tiles.gather_rows(size)(from.first.0, to.first.0, rows, elements, step, next) };
 }
 
-/// Runs a routine over so many elements.
+/// Runs a routine over a number of elements.
 pub(super) fn over_tile(tile: TileFn, from: Address, to: Address, elements: usize) {
-    // SAFETY: used for panels of this thread, which do not overlap and have room for so many elements.
+    // SAFETY: used for panels of this thread, which do not overlap and have room for that number of elements.
     unsafe { tile(from.0, to.0, elements) };
 }
 
@@ -347,7 +347,7 @@ impl Arena {
         Address(self.0.as_mut_ptr().cast())
     }
 
-    /// Has at least so many bytes.
+    /// Has at least `bytes` bytes.
     ///
     /// # Errors
     /// The bytes that are not there.
@@ -367,7 +367,7 @@ thread_local! {
     static PACKED: Cell<Option<Box<contract::Scratch>>> = const { Cell::new(None) };
 }
 
-/// A kernel may ask for memory that threads share so many times within each other: for its columns and for its largest values.
+/// A kernel may ask for memory that threads share this number of times within each other: for its columns and for its largest values.
 const NESTED: usize = 2;
 
 /// Has this thread keep so much scratch.

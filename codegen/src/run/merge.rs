@@ -4,7 +4,7 @@ use super::memory::{Address, address_in, bytes, bytes_mut};
 use smallvec::SmallVec;
 use tracecast_runtime::{Error, Memory, Merging, Result};
 
-/// So many bytes of each place are merged at once: they are in the nearest cache when the result is copied.
+/// Bytes of each place that are merged at once: they are in the nearest cache when the result is copied.
 const BLOCK: usize = 8 * 1024;
 
 /// As [`Device::merge`](tracecast_runtime::Device::merge).

@@ -48,7 +48,7 @@ impl Packing {
     }
 }
 
-/// A version is packed in so many runs that find it. Writing a copy takes as long as up to eight runs that make do without (a row times
+/// The run that packs a version, counted from the first that finds it. Writing a copy takes as long as up to eight runs that make do without (a row times
 /// a matrix in f32), so that a version which changes before it pays has cost little.
 pub(crate) const RUNS: u32 = 4;
 
@@ -147,11 +147,11 @@ pub(crate) struct AllPacked(Mutex<Known>);
 #[derive(Default)]
 struct Known {
     shared: HashMap<usize, Vec<Weak<Shared>>>,
-    /// At so many addresses those are looked for at which nothing is kept any more.
+    /// At this number of addresses those are looked for at which nothing is kept any more.
     full: usize,
 }
 
-/// So many addresses are never too many.
+/// This number of addresses is never too large.
 const FEW: usize = 64;
 
 impl Known {

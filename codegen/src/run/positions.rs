@@ -29,7 +29,7 @@ const FILLING: f64 = 8.0;
 /// Factors are traded if that takes no more than so much of the time.
 const WORTH: f64 = 0.97;
 
-/// Threads share steps if each has so many blocks of them at least, and the sums of all of these take no more bytes than that.
+/// Threads share steps if each has this number of blocks of them at least, and the sums of all of these take no more bytes than that.
 const SOME_BLOCKS: usize = 4;
 const FEW_BYTES: usize = 1 << 20;
 
@@ -68,7 +68,7 @@ impl OverPositions {
         Some(own.traded(contract, instructions).unwrap_or(own))
     }
 
-    /// The same with its factors traded, if that is worth it: of two factors that are read where they lie, either may be packed instead.
+    /// The same with its factors traded, if that is worth it: of two factors that are read in place, either may be packed instead.
     fn traded(
         &self,
         contract: &BoundContract,
@@ -117,7 +117,7 @@ impl OverPositions {
         few.then_some((first, parts))
     }
 
-    /// What the sums take of so many blocks behind the first part.
+    /// What the sums take of the blocks behind the first part.
     fn shared_bytes(&self, contract: &BoundContract, blocks: usize) -> usize {
         shared_bytes(self.sizes, contract.acc, blocks)
     }

@@ -16,13 +16,13 @@ use tracecast_ir::kernel::line::{Layout, Scan, Scanner, panel_dtype};
 /// Lines of a panel.
 const SIDE: usize = 16;
 
-/// Lines that are turned at a time: where they lie a power of two apart, one set of the first-level cache has room for them, but not for more.
+/// Lines that are turned at a time: where their stride is a power of two, one set of the first-level cache has room for them, but not for more.
 const TURNED: usize = 8;
 
 /// Fewer lines are scanned one by one.
 const FEW: usize = 4;
 
-/// Groups of lines that a thread takes together where they lie side by side, so that it reads some cache lines of each position.
+/// Groups of lines that a thread takes together where they are contiguous, so that it reads some cache lines of each position.
 const TOGETHER: usize = 4;
 
 /// Fewer lines are not taken together, so that every thread has some.
@@ -31,10 +31,10 @@ const MANY: usize = 16 * SIDE * TOGETHER;
 /// Positions of a panel: elements of f32 take half of a small first-level cache with their results.
 const POSITIONS: usize = 128;
 
-/// Panels of a thread: two operands, the result, and 16-bit floats as they lie.
+/// Panels of a thread: two operands, the result, and 16-bit floats, unconverted.
 const PANELS: usize = 4;
 
-/// Runs it in so many parts.
+/// Runs it in `parts` parts.
 pub(super) fn run(
     lines: &LinesDispatch,
     (scan, reverse): (Scan, bool),
@@ -91,7 +91,7 @@ struct Run<'a> {
     operands: &'a Slots,
 }
 
-/// Memory of a thread: two inputs and the output of a panel, and one of 16-bit floats as they lie.
+/// Memory of a thread: two inputs and the output of a panel, and one of 16-bit floats, unconverted.
 #[derive(Clone, Copy)]
 struct Panels {
     inputs: [Address; 2],
@@ -216,7 +216,7 @@ impl Run<'_> {
         });
     }
 
-    /// Where the elements of a line of a piece lie in an operand, and those of other rows, so many elements apart.
+    /// Where the elements of a line of a piece lie in an operand, and those of other rows, a stride apart.
     fn rows(&self, slot: usize, bytes: usize, piece: Piece, line: usize, step: usize) -> Rows {
         let Layout { length, inner, .. } = self.layout;
         let line = piece.first_line + line;

@@ -59,7 +59,7 @@ impl Need {
         Need { functions, shared: room.max(places), rooms }
     }
 
-    /// The bytes on all of so many threads.
+    /// The bytes on all of `threads` threads.
     pub(crate) fn bytes(&self, threads: usize) -> usize {
         let each = self.functions.saturating_add(self.rooms.bytes());
         each.saturating_mul(threads).saturating_add(self.shared)

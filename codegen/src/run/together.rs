@@ -8,7 +8,7 @@ use crate::contract::{self, Cpu, MOST_BOUNDS, Seen};
 use crate::plan::contract::{self as plan, BoundContract};
 use smallvec::SmallVec;
 
-/// From so many columns on, a batch is worth packing its left factor for, whose rows lie one by one,
+/// From this number of columns on, a batch is worth packing its left factor for, whose rows lie one by one,
 const ENOUGH_COLUMNS: usize = 512;
 /// or are seen through windows or otherwise apart.
 const ENOUGH_FOR_APART: usize = 4096;
@@ -149,7 +149,7 @@ impl Together {
     }
 }
 
-/// True if the columns of a batch are read where they lie, and are enough for that.
+/// True if the columns of a batch are read in place, and are enough for that.
 fn is_read_in_place(contract: &BoundContract, cpu: &Cpu) -> bool {
     let BoundContract { acc, m, n, k, ref factors, .. } = *contract;
     if n < SOME_COLUMNS {

@@ -359,7 +359,7 @@ fn transposed_rows() {
     check(&kernel, &rows_and_n());
 }
 
-/// Part of a row, zeros around it, rows of another operand by index, and every so many elements backwards.
+/// Part of a row, zeros around it, rows of another operand by index, and a stride of elements backwards.
 #[test]
 fn guards_indices_and_steps() {
     let extents = [rows(), n() + 2];
@@ -432,7 +432,7 @@ fn guards_indices_and_steps() {
     check(&kernel, &rows_and_n());
 }
 
-/// A product of `m` rows, `n` columns and `k` steps, with a bias, sums down the columns, the largest magnitude; its left factor as it lies or
+/// A product of `m` rows, `n` columns and `k` steps, with a bias, sums down the columns, the largest magnitude; its left factor in place or
 /// computed.
 fn product(batch: Size, dtype: DType, is_computed: bool) -> Kernel {
     let [m, n, k] = ["m", "n", "k"].map(Size::named);

@@ -105,7 +105,7 @@ impl Opcode {
         Opcode { part, memory, ..self }
     }
 
-    /// The same instruction with a memory operand of so many bytes where vectors have 512 bits.
+    /// The same instruction with a memory operand of `memory` bytes where vectors have 512 bits.
     pub(super) const fn bytes(self, memory: u8) -> Self {
         Opcode { memory, ..self }
     }

@@ -83,7 +83,7 @@ impl Frame {
         POINTERS.get(usize::from(number)).copied()
     }
 
-    /// Where a pointer without a register is. Only those of cells are so many.
+    /// Where a pointer without a register is. Only those of cells are that numerous.
     pub(super) fn pointer_cell(&self, number: u16) -> i32 {
         match self.pointers[usize::from(number)] {
             PointerFrom::Cell(cell) => self.cell(cell),

@@ -73,7 +73,7 @@ impl Select<'_> {
         })
     }
 
-    /// Loads both halves now, of elements of so many bytes.
+    /// Loads both halves now, of elements of that number of bytes.
     pub(super) fn load(&mut self, load: Load, place: MemRef, size: i32) -> Pair {
         self.each_half(|select, half, at| {
             let bytes = select.task.lanes() * size;

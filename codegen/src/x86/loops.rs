@@ -93,7 +93,7 @@ impl Function<'_> {
         Code { bytes, instructions, area_bytes }
     }
 
-    /// The loop over groups of so many positions, if there is a body for them.
+    /// The loop over groups of a number of positions, if there is a body for them.
     fn groups(&mut self, positions: i32, body: Option<&[Inst]>, streamed: Option<&[Inst]>) {
         let Some(body) = body else { return };
         let rest = self.asm.label();

@@ -245,7 +245,7 @@ impl Select<'_> {
         self.put(Store::Low, place, bytes, 2);
     }
 
-    /// Stores a value that is the same all along the row, given as it lies in memory.
+    /// Stores a value that is the same all along the row, given in its format in memory.
     fn store_pattern(&mut self, number: usize, dtype: DType, pointer: u16) {
         let size = dtype.bytes() as u8;
         let slot = self.tables.broadcast(Cell::Pattern(number), true);

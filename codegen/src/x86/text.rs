@@ -51,7 +51,7 @@ enum Named {
     Guard(Val),
     /// Whether the row is the first of its chunk of a column.
     FirstRow,
-    /// The value of a sink as it lies in memory.
+    /// The value of a sink, in its format in memory.
     Pattern(usize),
     /// Which lanes of a half there are.
     Mask(u8),

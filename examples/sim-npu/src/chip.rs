@@ -42,7 +42,7 @@ pub(crate) struct Chip {
 }
 
 impl Chip {
-    /// One with so many bytes of memory.
+    /// A chip with `memory` bytes.
     pub(crate) fn new(id: &DeviceId, memory: usize) -> Self {
         Chip {
             id: id.clone(),

@@ -57,7 +57,7 @@ pub struct Full {
 }
 
 impl Space {
-    /// So many bytes, none in use.
+    /// A number of bytes, none in use.
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Space { limit, account: Mutex::default() })
     }
@@ -130,7 +130,7 @@ impl Region {
         &self.space
     }
 
-    /// The addresses of so many bytes from `at` on.
+    /// The addresses of a number of bytes from `at` on.
     ///
     /// # Errors
     /// If they do not lie inside.

@@ -74,9 +74,9 @@ fn give(
 struct Case {
     fused: Verified,
     outputs: bool,
-    /// What the store holds after so many steps, by the interpreter.
+    /// What the store holds after a number of steps, by the interpreter.
     after: Vec<Vec<(String, Vec<u8>)>>,
-    /// What was issued up to the end of so many steps, one waited for after another.
+    /// What was issued up to the end of a number of steps, one waited for after another.
     issued: Vec<Counts>,
 }
 

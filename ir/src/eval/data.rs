@@ -1,4 +1,4 @@
-//! The numbers of a constant as they lie in memory.
+//! The numbers of a constant in their layout in memory.
 
 use super::Value;
 use crate::graph::Node;

@@ -18,7 +18,7 @@ impl From<Stopped> for EvalError {
 
 /// What a kernel makes of its inputs: its outputs, in order.
 ///
-/// A kernel with names is interpreted with numbers in their place ([`Kernel::at`]). All inputs are read before an output is written, so outputs that update an input in place are told apart from it.
+/// A kernel with names is interpreted with numbers in their place ([`Kernel::at`]). All inputs are read before an output is written, so outputs that update an input in place do not disturb it.
 ///
 /// # Errors
 /// If a check is raised (of several, the one with the lowest number), or the kernel is not well formed.

@@ -130,7 +130,7 @@ const MOST_PARTS: i64 = 1 << 16;
 /// More numbers are not written into a program.
 const MOST_NUMBERS: i64 = 1 << 24;
 
-/// So many parts or steps, if they are not too many for a program.
+/// The number of parts or steps, if they are not too many for a program.
 fn few(count: i64, what: &str) -> Made<i64> {
     if count > MOST_PARTS {
         return Err(format!("makes {count} {what}, of which a program has at most {MOST_PARTS}"));

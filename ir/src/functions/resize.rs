@@ -241,7 +241,7 @@ fn multiple(t: &Tracer, size: Size, of: i64) -> Made<()> {
     }
 }
 
-/// So many places from -1 to 1: middles of elements, or the ends themselves.
+/// Evenly spaced places from -1 to 1: middles of elements, or the ends themselves.
 fn from_end_to_end(size: i64, align_corners: bool) -> Vec<f64> {
     if size == 1 {
         return vec![0.0];

@@ -76,7 +76,7 @@ impl Reads {
         *known = known.saturating_add(bytes);
     }
 
-    /// An operand of so many bytes, all of them.
+    /// An operand of `bytes` bytes, all of them.
     pub(crate) fn add_whole(&mut self, bytes: usize) {
         self.whole = self.whole.saturating_add(bytes as u64);
     }

@@ -159,7 +159,7 @@ struct Ranks<'a> {
 /// What joins two numbers, and what is done with the last.
 struct Rule<J, E>(J, E);
 
-/// So many elements are combined at once, in registers.
+/// Elements combined at once, in registers.
 const LANES: usize = 32;
 
 fn fold<T: Copy + Default, const N: usize>(

@@ -142,7 +142,7 @@ pub(crate) fn along<'t>(index: Var<'t>, shape: &Shape, axis: usize) -> Var<'t> {
     index.reshape_to(&Shape::new(&sizes)).expand_to(shape)
 }
 
-/// The axes that so many indices are for: those named, or the first ones.
+/// The axes that the indices are for: those named, or the first ones.
 fn axes_of(shape: &Shape, count: usize, dims: &[i64]) -> Result<SmallVec<[usize; 4]>, String> {
     if dims.is_empty() {
         return if count <= shape.rank() {

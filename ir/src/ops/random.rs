@@ -2,7 +2,7 @@
 //!
 //! The seed `rng` is two i64, a key and a step: usually state of the program, whose step grows with each run. The attribute
 //! `stream` tells the ops of one program apart. An element's number depends on these and on its row-major position alone, so it
-//! is the same on every device, in every fusion, and when it is computed again for a gradient.
+//! is the same on every device, in every fusion, and when it is rematerialised for a gradient.
 //!
 //! For a part of a larger tensor, which draws what its elements would draw there, `rng` goes on with the number of the part's first element in the
 //! larger tensor, and how far apart elements lie there along each axis.

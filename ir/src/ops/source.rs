@@ -139,7 +139,7 @@ fn held(ty: &TensorType, attrs: &Attrs) -> Result<(), String> {
         .try_for_each(|v| infer::need_held(ty.dtype, "a number of `data`", *v))
 }
 
-/// A constant of so many numbers, or fewer, is code: a kernel that needs it finds the number by halving.
+/// A constant of this number of elements, or fewer, is code: a kernel that needs it finds the number by halving.
 const MOST_IN_CODE: usize = 8;
 
 /// True for a constant whose numbers lie in memory, one after another, before a program runs: code for all of them would do the work of
@@ -156,7 +156,7 @@ pub fn are_positions(graph: &Graph, value: ValueId, size: Size) -> bool {
     low >= 0.0 && high < size as f64
 }
 
-/// So many extremes of extremes are looked through.
+/// How deep extremes of extremes are looked through.
 const CLAMPS: usize = 3;
 
 /// The least and the greatest that an element of integers may be.

@@ -300,10 +300,10 @@ fn in_rows<'t>(x: Var<'t>, axis: usize, along: &Along) -> Var<'t> {
     y.permute(&back)
 }
 
-/// Up to so many positions of a window are taken at once.
+/// The most positions of a window that are taken at once.
 pub(crate) const FEW: usize = 32;
 
-/// Up to so many that are evenly apart along one axis are taken one after the other.
+/// The most positions with one stride along an axis that are taken one after the other.
 const MANY: usize = 128;
 
 /// Zeros in the place of what sees nothing.

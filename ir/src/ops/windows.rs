@@ -47,7 +47,7 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// Those of an operand of so many axes.
+    /// Those of an operand with that number of axes.
     ///
     /// # Errors
     /// If the lists differ in length, are empty or longer than there are axes.

@@ -138,7 +138,7 @@ fn takes_chosen(graph: &Graph, known: &[bool], kept: &Kept, id: NodeId, operand:
     }
 }
 
-/// True if `y` is computed from `x` within so many steps.
+/// True if `y` is computed from `x` within a number of steps.
 fn is_part_of(graph: &Graph, x: ValueId, y: ValueId, steps: usize) -> bool {
     let computes = |id: NodeId| matches!(lowering(graph, id), Some(Lower::View(_) | Lower::Map(_)));
     let of_args = || graph.args(y.node).iter().any(|arg| is_part_of(graph, x, *arg, steps - 1));

@@ -1,8 +1,8 @@
-//! Computed again or stored: what a cheap function of values that lie in memory anyway costs either way, in bytes.
+//! Rematerialised or stored: what a cheap function of values that lie in memory anyway costs either way, in bytes.
 //!
 //! Storing a value costs a write, and a read by each kernel that takes it. Computing it again costs the reads of what it is made of, as
-//! far as a kernel does not read that anyway, and arithmetic (`cost`). What a single node of another kernel takes, and nothing else, is not computed
-//! again but there instead, whatever it is. What a contraction multiplies is stored, since it is packed fastest from memory.
+//! far as a kernel does not read that anyway, and arithmetic (`cost`). What a single node of another kernel takes, and nothing else, is not
+//! rematerialised but computed there instead, whatever it is. What a contraction multiplies is stored, since it is packed fastest from memory.
 //!
 //! Before: `z = sub (sub x m) l` with one `m` and `l` per row is stored for the gradient, which reads it. After: the gradient reads `x`,
 //! `m` and `l`.
@@ -64,11 +64,11 @@ struct Prices<'g, 'a> {
     stored: Vec<bool>,
     /// For each value the other kernels that read it, each with the number of positions at which the nodes of it do.
     readers: FxHashMap<NodeId, FxHashMap<usize, usize>>,
-    /// Values that are read as they lie in memory: factors, and flags under which kernels are launched.
+    /// Values that are read in place: factors, and flags under which kernels are launched.
     as_they_lie: FxHashSet<NodeId>,
     /// What each kernel reads or makes.
     known: FxHashSet<(usize, NodeId)>,
-    /// What will be computed again.
+    /// What will be rematerialised.
     again: FxHashSet<NodeId>,
     weighed: FxHashMap<NodeId, Weighed>,
 }

@@ -17,7 +17,7 @@ pub(super) const MOST_OPERATIONS: usize = 64;
 /// So is one that reads more than its bytes times this of what kernels make: the sum of all that the layers of a network have added to
 /// what came in would be computed from the beginning in every layer.
 pub(super) const MOST_READ: usize = 2;
-/// A function of at least so many ops that is only read at places far apart is stored: made in order it takes vectors.
+/// A function of at least this number of ops that is only read at a large stride is stored: made in order it takes vectors.
 pub(super) const FEW_APART: usize = 3;
 /// The operations that a load of a vector takes, an element each.
 pub(super) const LOAD: usize = 1;

@@ -9,7 +9,7 @@
 //! the rest, so that its kernels are the same for every parameter. No join may close a cycle between kernels, and what stands behind a
 //! `barrier` joins no kernel that is needed before (`late`).
 //!
-//! Groups are formed twice where a stored value had better be computed again (`again`).
+//! Groups are formed twice where a stored value had better be rematerialised (`again`).
 
 use super::again::cheaper_again;
 use super::column::takes_columns;
@@ -70,7 +70,7 @@ pub(super) struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    /// The kernels of a program, with values stored or computed again as that costs less.
+    /// The kernels of a program, with values stored or rematerialised, whichever costs less.
     pub(super) fn of(graph: &'a Graph, settings: &Settings) -> Self {
         let mut reach = Reach::of(graph, Arc::new(Program::of(graph, settings)));
         let reads = reach.settle(graph);
@@ -120,7 +120,7 @@ impl<'a> Groups<'a> {
         groups
     }
 
-    /// The groups, by number, what is computed again where it is needed, and what was weighed.
+    /// The groups, by number, what is rematerialised where it is needed, and what was weighed.
     pub(super) fn finished(self) -> (Vec<Group>, Vec<bool>, FxHashMap<NodeId, Weighed>) {
         let mut alive: Vec<Growing> =
             self.growing.into_iter().filter(|g| g.into.is_none()).collect();
@@ -128,7 +128,7 @@ impl<'a> Groups<'a> {
         (alive.into_iter().map(|g| g.group).collect(), self.reach.inline, self.reach.weighed)
     }
 
-    /// What is computed again.
+    /// What is rematerialised.
     pub(super) fn reach(&self) -> &Reach {
         &self.reach
     }

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 use tracecast_ir::hash::FxHashSet;
 
-/// 64 times so many kernels are a part of a set.
+/// Words of a part of a set; a word has 64 kernels.
 const WORDS: usize = 8;
 
 /// A set of kernel numbers, in parts that several sets share.

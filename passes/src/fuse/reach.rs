@@ -1,4 +1,4 @@
-//! What a node reads from memory or from other kernels, and which nodes are computed again wherever they are needed.
+//! What a node reads from memory or from other kernels, and which nodes are rematerialised wherever they are needed.
 
 use super::cost::Weighed;
 use super::program::Program;
@@ -375,7 +375,7 @@ fn gathered(graph: &Graph, n: NodeId, own: &Index, rank: usize) -> Option<Index>
     Some(index::gathered(&x.shape, axis, axes, place))
 }
 
-/// True for an op that takes its operands as wholes, as they lie in memory.
+/// True for an op that takes its operands as wholes, in place.
 fn takes_memory(lower: &Lower) -> bool {
     FormKind::begun_by(lower)
         .is_some_and(|form| matches!(form.operands(), Operands::InMemory { .. }))

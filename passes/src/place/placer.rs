@@ -135,7 +135,7 @@ impl<'t> Placer<'_, 't> {
         }
     }
 
-    /// A held value of dtype `wanted` in dtype `to`, converted above so many views.
+    /// A held value of dtype `wanted` in dtype `to`, converted above a number of views.
     fn above(&mut self, views: usize, held: Var<'t>, wanted: DType, to: DType) -> Var<'t> {
         let view = made(self.tracer, held).filter(|d| {
             views > 0 && held.dtype() == wanted && matches!(d.lowering(), Some(Lower::View(_)))

@@ -40,7 +40,7 @@ const WAY: usize = 48;
 pub(super) enum Way {
     /// They send them.
     Bytes,
-    /// They read and write them where they lie.
+    /// They read and write them in place.
     Memory,
 }
 
@@ -234,7 +234,7 @@ struct Cuts {
     pieces: usize,
 }
 
-/// So many bytes of each rank's chunk are combined at once, if that is no more than so many pieces: the pieces of two ranks stay in a cache.
+/// Bytes of each rank's chunk that are combined at once, and the most pieces that makes: the pieces of two ranks stay in a cache.
 const PIECE: usize = 256 << 10;
 const MOST_PIECES: usize = 64;
 

@@ -71,7 +71,7 @@ pub struct Group {
     ahead: Arc<Ahead>,
     /// Why it takes part in nothing any more: its thread and `together` know the same.
     pub(super) failed: Failed,
-    /// What reduces values where they lie, if ranks see each other's memory.
+    /// What reduces values in place, if ranks see each other's memory.
     together: Option<Together>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`Group`] is the one implementation of the exchanges themselves, over a [`Transport`] that carries bytes from rank to rank: [`threads`] within
 //! a process, MPI in a crate of its own. So sums have the same bits whatever carries them. Ranks of one process see each other's memory, and
-//! [`reduce`](Collective::reduce) values where they lie.
+//! [`reduce`](Collective::reduce) values in place.
 
 mod agree;
 mod exchanging;
@@ -72,12 +72,12 @@ pub trait Collective: fmt::Debug + Send + Sync {
         pending.wait()
     }
 
-    /// True if ranks see each other's memory, as those of one process do: they can then [`reduce`](Collective::reduce) values where they lie.
+    /// True if ranks see each other's memory, as those of one process do: they can then [`reduce`](Collective::reduce) values in place.
     fn sees_memory(&self) -> bool {
         false
     }
 
-    /// Reduces values where they lie, together with all ranks: on the calling thread, which gets the results without a copy. What was started before comes
+    /// Reduces values in place, together with all ranks: on the calling thread, which gets the results without a copy. What was started before comes
     /// first. A rank may have started the same as a [transfer](Transfer::Reduce) of bytes: then all exchange bytes, with the same result.
     ///
     /// When this returns, even with an error, no other rank uses the places any more.
@@ -139,7 +139,7 @@ pub enum Transfer {
     Gather,
 }
 
-/// Values of a rank that are [reduced](Collective::reduce) where they lie.
+/// Values of a rank that are [reduced](Collective::reduce) in place.
 #[derive(Clone, Copy, Debug)]
 pub struct Reduction<'a> {
     /// How they are combined.

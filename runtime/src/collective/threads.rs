@@ -80,7 +80,7 @@ pub(super) struct Mailbox {
     linger: Duration,
 }
 
-/// So many of them are kept for each rank.
+/// How many of them are kept for each rank.
 const SPARE: usize = 4;
 
 impl Mailbox {

@@ -1,5 +1,5 @@
-//! [`Together`]: reductions of ranks that see each other's memory. Each rank's own thread combines its chunk of the elements of all ranks where they
-//! lie, and writes the result to where each rank wants it: nothing is copied, and no other thread is woken.
+//! [`Together`]: reductions of ranks that see each other's memory. Each rank's own thread combines its chunk of the elements of all ranks in
+//! place, and writes the result to where each rank wants it: nothing is copied, and no other thread is woken.
 //!
 //! Ranks greet each other as in any exchange, which tells that all have come here, and part when all are done. A rank that fails in between leaves
 //! only when nobody works on its memory, and nobody begins to after that.

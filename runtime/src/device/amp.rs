@@ -72,7 +72,7 @@ pub struct ScaleUpdate<'t> {
     pub growth_factor: f64,
     /// What it is multiplied by if a gradient was not finite.
     pub backoff_factor: f64,
-    /// After so many good steps it grows.
+    /// The number of good steps after which it grows.
     pub growth_interval: i64,
 }
 

@@ -179,8 +179,8 @@ pub trait Device: Debug + Send + Sync {
         false
     }
 
-    /// True if [`merge`](Device::merge) works on its memory, beside that of any device that says so: ranks within a process then reduce values where
-    /// they lie. Otherwise these are copied to the host and back.
+    /// True if [`merge`](Device::merge) works on its memory, beside that of any device that says so: ranks within a process then reduce values
+    /// in place. Otherwise these are copied to the host and back.
     fn merges(&self) -> bool {
         false
     }
@@ -217,7 +217,7 @@ pub struct MemoryStats {
 }
 
 impl MemoryStats {
-    /// So many bytes are in use, and nothing else is known; see the fields for what else there may be to know.
+    /// A number of bytes are in use, and nothing else is known; see the fields for what else there may be to know.
     pub fn new(in_use: usize) -> Self {
         MemoryStats { in_use, ..MemoryStats::default() }
     }

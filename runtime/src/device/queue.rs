@@ -137,7 +137,7 @@ pub struct Landing {
 }
 
 impl Landing {
-    /// So many bytes.
+    /// A number of bytes.
     ///
     /// # Errors
     /// If there is not enough memory.

@@ -88,7 +88,7 @@ impl SharedQueue {
         self.limit.store(nanoseconds(limit), Ordering::Relaxed);
     }
 
-    /// The same to which so many steps are given before the first has ended; at least one. State takes memory for one more than that.
+    /// The same to which a number of steps are given before the first has ended; at least one. State takes memory for one more than that.
     #[must_use]
     pub fn in_flight(mut self, steps: usize) -> Self {
         self.in_flight = steps.max(1);

@@ -19,8 +19,8 @@ pub struct ExchangeTiming {
     pub name: String,
     /// The bytes that this rank gave.
     pub bytes: usize,
-    /// From when it began until its results were there, counted from the start of the run. Values that are [reduced](crate::Collective::reduce) where they
-    /// lie are so while the run waits for them.
+    /// From when it began until its results were there, counted from the start of the run. Values that are [reduced](crate::Collective::reduce) in
+    /// place are so while the run waits for them.
     pub flight: Timing,
     /// When the run came to need the results, and how long it waited.
     pub wait: Timing,
@@ -32,7 +32,7 @@ pub(super) struct Ranks {
     pub(super) collective: Arc<dyn Collective>,
     /// A number that stands for the program.
     pub(super) program: u64,
-    /// True if values are reduced where they lie. Then all that the program exchanges are reductions: others begin in another order than they are
+    /// True if values are reduced in place. Then all that the program exchanges are reductions: others begin in another order than they are
     /// waited for.
     in_memory: bool,
     /// The number of the next step.
@@ -190,7 +190,7 @@ impl Bound for Finish {
 }
 
 impl Finish {
-    /// Reduces the values where they lie.
+    /// Reduces the values in place.
     fn reduce(&self) -> Result<Flight> {
         let Tied { ranks, device, bucket, number, places } = &self.0;
         let Transfer::Reduce { across, dtype } = bucket.transfer else {

@@ -36,7 +36,7 @@ pub struct Family {
     reuses_outputs: bool,
 }
 
-/// Arenas that hold the largest sizes within their bounds are made at once if they are at most so many times as large as the traced sizes need.
+/// Arenas that hold the largest sizes within their bounds are made at once if they are at most this many times as large as the traced sizes need.
 /// One that grows is another: what was bound to it is bound again, and its pages are new to the process.
 const RESERVED: usize = 16;
 

@@ -36,7 +36,7 @@ impl Typed for Input<'_> {
     }
 }
 
-/// So many names are compared one by one.
+/// The most names that are compared one by one.
 const FEW: usize = 32;
 
 impl Inputs {

@@ -57,7 +57,7 @@ impl Tied for Held {
     }
 }
 
-/// So many programs are kept.
+/// The most programs that are kept.
 const DESKS: usize = 64;
 
 impl Session {
@@ -98,7 +98,7 @@ impl Session {
         self.desks.push(desk);
     }
 
-    /// An arena of so many bytes for the programs that share these.
+    /// An arena of the program's size, for the programs that share these.
     fn arena(&mut self, program: &Executable) -> Result<Arena> {
         let bytes = program.program.layout.arena;
         let shared = Arc::as_ptr(&program.arenas);

@@ -44,7 +44,7 @@ impl Draft {
         &self.file
     }
 
-    /// Where it lies until it is put.
+    /// The path of the file until it is put.
     #[cfg(test)]
     pub(super) fn path(&self) -> &Path {
         &self.path

@@ -26,7 +26,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// A file with this header and so many bytes behind it.
+    /// A file with this header and a number of bytes behind it.
     fn file(&self, header: &str, bytes: usize) -> PathBuf {
         let path = self.path("made.safetensors");
         let mut file = (header.len() as u64).to_le_bytes().to_vec();

@@ -41,7 +41,7 @@ pub(crate) struct Inside {
 }
 
 impl Guest {
-    /// One to which so many steps are given before the first has ended.
+    /// One to which a number of steps are given before the first has ended.
     pub(crate) fn new(name: &str, in_flight: usize) -> Arc<Self> {
         Guest::within(name, in_flight, Duration::from_secs(5))
     }
@@ -90,7 +90,7 @@ impl Inside {
         self.asks.store(asks, Ordering::SeqCst);
     }
 
-    /// So many more commands run, then one fails.
+    /// The number of commands that still run before one fails.
     pub(crate) fn fail_after(&self, commands: usize, kind: FaultKind) {
         *self.fault.lock().unwrap() = Some((commands, kind));
     }

@@ -19,7 +19,7 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    /// For so many sequences, heads, positions, and numbers of a key and of a value, in f32.
+    /// By the numbers of sequences, heads, positions, and elements of a key and of a value, in f32.
     pub fn new(batch: usize, heads: usize, capacity: usize, width: usize) -> Self {
         KvCache { sizes: [batch, heads, capacity, width], dtype: DType::F32 }
     }

@@ -75,7 +75,7 @@ impl Schedule {
         Schedule::of(Curve::Constant(rate))
     }
 
-    /// Multiplied by `factor` after every so many steps (`StepLR`).
+    /// Multiplied by `factor` after every `every` steps (`StepLR`).
     pub fn step(rate: f64, every: u64, factor: f64) -> Self {
         Schedule::of(Curve::Step { rate, every, factor })
     }
@@ -90,17 +90,17 @@ impl Schedule {
         Schedule::of(Curve::Exponential { rate, factor })
     }
 
-    /// Half a cosine from `rate` down to `least` in so many steps (`CosineAnnealingLR`); then it stays, where PyTorch's rises again.
+    /// Half a cosine from `rate` down to `least` in `steps` steps (`CosineAnnealingLR`); then it stays, where PyTorch's rises again.
     pub fn cosine(rate: f64, steps: u64, least: f64) -> Self {
         Schedule::of(Curve::Cosine { rate, steps, least })
     }
 
-    /// In a straight line from `rate * from` to `rate * to` in so many steps (`LinearLR`); then it stays.
+    /// In a straight line from `rate * from` to `rate * to` in `steps` steps (`LinearLR`); then it stays.
     pub fn linear(rate: f64, from: f64, to: f64, steps: u64) -> Self {
         Schedule::of(Curve::Linear { rate, from, to, steps })
     }
 
-    /// Up and down again in so many steps (`OneCycleLR`), with PyTorch's defaults; then it stays, where PyTorch's refuses to go on.
+    /// Up and down again in `steps` steps (`OneCycleLR`), with PyTorch's defaults; then it stays, where PyTorch's refuses to go on.
     pub fn one_cycle(max_rate: f64, steps: u64) -> Self {
         OneCycle::new(max_rate, steps).into()
     }
@@ -112,7 +112,7 @@ impl Schedule {
         self
     }
 
-    /// A straight line from `from` times the first rate up to it in so many steps, and then this one.
+    /// A straight line from `from` times the first rate up to it in `steps` steps, and then this one.
     #[must_use]
     pub fn warm_up(self, steps: u64, from: f64) -> Self {
         let first = Schedule::linear(self.rate(0), from, 1.0, steps);

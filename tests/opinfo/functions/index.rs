@@ -80,7 +80,7 @@ fn embedding_bag<'t>(a: &Arguments<'_, 't>) -> Result<tracecast_ir::Var<'t>, Str
     let weights = a.opt_tensor(8, "per_sample_weights")?;
     let last = a.flag(9, "include_last_offset")?.unwrap_or(false);
     let padding = a.opt_int(10, "padding_idx")?;
-    let rows = weight.size(0).number().ok_or("a table of so many rows")?;
+    let rows = weight.size(0).number().ok_or("a table with a known number of rows")?;
     let padding = padding.map(|row| if row < 0 { row + rows } else { row });
     let table = most.map_or(weight, |most| weight.limited(order.unwrap_or(2.0), most));
     Ok(table.embedding_bag(indices, offsets, weights, mode, last, padding, scale))

@@ -62,7 +62,7 @@ impl Lanes {
         }
     }
 
-    /// True if elements of that dtype are lanes as they lie in memory.
+    /// True if elements of that dtype are lanes without a conversion.
     fn are(self, dtype: DType) -> bool {
         match self {
             Lanes::Bits32 => matches!(dtype, DType::F32 | DType::I32),
@@ -162,7 +162,7 @@ impl Capability {
         }
     }
 
-    /// A load of neighbours. [`Class::Free`] says that a vector of them is an operand as it lies in memory.
+    /// A load of neighbours. [`Class::Free`] says that a vector of them is an operand without a conversion.
     pub(crate) fn loads(self, dtype: DType) -> Class {
         match self.converts(dtype) {
             Class::Vector if self.lanes.are(dtype) => Class::Free,

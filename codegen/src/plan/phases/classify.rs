@@ -81,7 +81,7 @@ fn is_for_tiles(
         && !is_stored
 }
 
-/// True for a load that only stores of the same dtype take: its elements are moved as they lie in memory. Truth values are not, of which
+/// True for a load that only stores of the same dtype take: its elements are moved unconverted. Truth values are not, of which
 /// memory may hold any byte.
 pub(super) fn is_moved(plan: &Plan, stage: &Stage, at: usize) -> bool {
     let body = &stage.body;

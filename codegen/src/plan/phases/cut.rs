@@ -15,7 +15,7 @@ pub(super) struct Cut<'a> {
     can: Capability,
     class: Vec<Class>,
     needed: Vec<bool>,
-    /// The loads whose elements are stored as they lie in memory, if the loop is scalar.
+    /// The loads whose elements are stored unconverted, if the loop is scalar.
     moved: Vec<bool>,
     /// The phase of every instruction that has one.
     pub(super) home: Vec<usize>,

@@ -68,7 +68,7 @@ pub(crate) struct Phases {
     pub(crate) class: Vec<Class>,
     /// True for the instructions that anything needs.
     pub(crate) needed: Vec<bool>,
-    /// True for the loads of a scalar loop whose elements are stored as they lie in memory.
+    /// True for the loads of a scalar loop whose elements are stored unconverted.
     pub(crate) moved: Vec<bool>,
     /// In order.
     pub(crate) phases: Vec<Phase>,

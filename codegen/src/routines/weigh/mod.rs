@@ -25,7 +25,7 @@ pub(crate) struct Scoring<'a, N = f32> {
     pub(crate) scale: N,
     /// What is added to them; minus infinity takes a key out.
     pub(crate) mask: Option<&'a [N]>,
-    /// So many of them are seen.
+    /// How many of them are seen.
     pub(crate) seen: usize,
     /// What dropout multiplies weights by, behind their sum.
     pub(crate) kept: Option<&'a [N]>,
@@ -297,7 +297,7 @@ mod x86 {
                 #[inline(always)]
                 fn load(from: &[f32]) -> Self {
                     let from = &from[..$width];
-                    // SAFETY: so many numbers are there; called only inside routines whose caller has checked the CPU.
+                    // SAFETY: that number of elements is there; called only inside routines whose caller has checked the CPU.
                     $ty(unsafe { $load(from.as_ptr()) })
                 }
                 #[inline(always)]

@@ -29,7 +29,7 @@ pub(in crate::run) enum Operand<'a> {
         dtype: DType,
         /// The 16-bit float to whose values they are rounded first.
         round: Option<DType>,
-        /// Where they lie.
+        /// Their addresses.
         seen: &'a contract::Seen,
     },
     /// Computed block by block, in that dtype.
@@ -103,7 +103,7 @@ pub(in crate::run) fn prefetched(base: Address, row: isize, cell: usize) -> cont
     contract::Prefetch { base: base.0.cast_const(), row, cell }
 }
 
-/// Sums of contractions over images, for some batches and windows; see [`contract::Correlation::run`]. They are stored from that address on, rows so many numbers
+/// Sums of contractions over images, for some batches and windows; see [`contract::Correlation::run`]. They are stored from that address on, rows a stride
 /// apart, where that is all that becomes of them, or go to the epilogue.
 pub(in crate::run) fn correlate(
     work: &contract::Correlation<'_>,
@@ -177,7 +177,7 @@ pub(in crate::run) fn over_lines(
     with_packed(|packed| unsafe { work.run(lines, at, packed, &mut hand) });
 }
 
-/// Sums over some steps of a contraction over positions, of all its rows, so many, and columns; see [`contract::Positions::share`]. Those of so many blocks are added
+/// Sums over some steps of a contraction over positions, of all its `rows` rows, and columns; see [`contract::Positions::share`]. Those of a number of blocks are added
 /// up at that address.
 pub(in crate::run) fn share_positions(
     work: &contract::Positions<'_>,
@@ -208,7 +208,7 @@ pub(in crate::run) fn merge_positions(
 /// What takes the sums of a block, each once: the first row, how many, the first column, how many, and where they are.
 pub(in crate::run) type Epilogue<'a> = dyn FnMut(usize, usize, usize, usize, Address) + 'a;
 
-/// What becomes of the sums of a block: an epilogue gets them, or they are stored from that address on, rows so many of them apart.
+/// What becomes of the sums of a block: an epilogue gets them, or they are stored from that address on, rows a stride apart.
 pub(in crate::run) enum Finish<'a> {
     Epilogue(&'a mut Epilogue<'a>),
     /// They are rounded to bf16 and stored by the epilogue, or from that address on.

@@ -121,7 +121,7 @@ struct Lowering {
 }
 
 impl Lowering {
-    /// A table of so many words.
+    /// A table of `words` words.
     fn table(&mut self, words: usize) -> usize {
         self.program.tables.push(words);
         self.program.tables.len() - 1
@@ -133,7 +133,7 @@ impl Lowering {
         (self.program.registers - 1) as Reg
     }
 
-    /// Makes room for so many axes.
+    /// Makes room for `count` axes.
     fn axes(&mut self, count: usize) {
         self.program.axes = self.program.axes.max(count);
     }

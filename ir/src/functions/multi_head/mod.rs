@@ -83,7 +83,7 @@ impl<'t> Var<'t> {
 }
 
 impl<'t> MultiHead<'t> {
-    /// Of so many heads, with these matrices and nothing else.
+    /// Of a number of heads, with these matrices and nothing else.
     pub fn new(heads: usize, weights: Vec<Var<'t>>) -> Self {
         MultiHead {
             heads,

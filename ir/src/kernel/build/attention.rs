@@ -1,4 +1,4 @@
-//! Attention: operands as they lie in memory, seen through views.
+//! Attention: operands read in place, through views.
 
 use super::{Built, Context, Group, finish, lowering};
 use crate::Size;
@@ -9,7 +9,7 @@ use crate::kernel::index::{Index, linear, through};
 use crate::kernel::{Attention, Form};
 use crate::op::{Lower, Position};
 
-/// What lies in memory behind views that `inline` says are computed again, and where the elements of `value` are there, over its own axes.
+/// What lies in memory behind views that `inline` says are rematerialised, and where the elements of `value` are there, over its own axes.
 ///
 /// # Errors
 /// The node that has to lie in memory, so that this can be said.

@@ -106,7 +106,7 @@ fn epilogue(
     Ok((stage, loads.list, outputs))
 }
 
-/// A value that is no member is computed again or loaded.
+/// A value that is no member is rematerialised or loaded.
 fn outside(cx: &Context<'_>, value: ValueId) -> Found {
     if (cx.inline)(value.node) { Found::Compute } else { Found::Leaf }
 }

@@ -22,7 +22,7 @@ pub struct FactorLoops {
     pub split: Option<Split>,
 }
 
-/// The factors of the contraction `node`, where `inline` says what is computed again.
+/// The factors of the contraction `node`, where `inline` says what is rematerialised.
 pub fn factors(graph: &Graph, node: NodeId, inline: &dyn Fn(NodeId) -> bool) -> [FactorLoops; 2] {
     let args = graph.args(node);
     let behind = [args[0], args[1]].map(|arg| merged(graph, arg, inline));

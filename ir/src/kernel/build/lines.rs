@@ -1,4 +1,4 @@
-//! Lines: operands as they lie in memory, and what is done along an axis of them.
+//! Lines: operands read in place, and what is done along an axis of them.
 
 use super::{Built, Context, Group, finish, lowering, value_of};
 use crate::Size;

@@ -1,7 +1,7 @@
 //! From a group of core nodes, or one node, to a [`Kernel`].
 //!
 //! A group is a list of nodes with one iteration domain. Members whose shape is the domain are computed at every position, members
-//! one axis shorter (or with a last axis of size 1) once per row. Everything else a member needs is either computed again where it
+//! one axis shorter (or with a last axis of size 1) once per row. Everything else a member needs is either rematerialised where it
 //! is needed ([`Context::inline`]) or loaded.
 
 mod attention;
@@ -43,7 +43,7 @@ pub struct Group {
 pub struct Context<'a> {
     /// The program.
     pub graph: &'a Graph,
-    /// Whether a node outside the group is computed again where it is needed.
+    /// Whether a node outside the group is rematerialised where it is needed.
     pub inline: &'a dyn Fn(NodeId) -> bool,
     /// Whether a member's value is needed outside.
     pub stored: &'a dyn Fn(NodeId) -> bool,

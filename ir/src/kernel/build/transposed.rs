@@ -1,4 +1,4 @@
-//! Transposed convolutions: operands as they lie in memory.
+//! Transposed convolutions: operands read in place.
 
 use super::{Built, Context, Group, finish, value_of};
 use crate::Size;

@@ -82,7 +82,7 @@ impl Split {
 }
 
 impl Factor {
-    /// The sizes of its axes behind those of the batch, if it has so many rows and columns.
+    /// The sizes of its axes behind those of the batch, if it has that number of rows and columns.
     pub fn axes(&self, [rows, columns]: [Size; 2]) -> Vec<Size> {
         match &self.split {
             Some(split) => split.rows.iter().chain(&split.columns).copied().collect(),
@@ -90,7 +90,7 @@ impl Factor {
         }
     }
 
-    /// The load, if the factor is one operand as it lies in memory, widened or rounded to the values of a 16-bit float; and
+    /// The load, if the factor is one operand read in place, widened or rounded to the values of a 16-bit float; and
     /// which float that is.
     pub fn in_memory(&self) -> Option<(&Load, Option<crate::DType>)> {
         self.from_one_load().filter(|(l, _)| l.access.guards.is_empty() && self.split.is_none())

@@ -184,12 +184,12 @@ pub enum Operands {
         /// Why it had better, in the words of explanations.
         why: &'static str,
     },
-    /// Each as a whole, as it lies in memory.
+    /// Each as a whole, in place.
     InMemory {
         /// Why it has to, in the words of explanations.
         why: &'static str,
     },
-    /// Each in an order of its own, as it lies in memory or is seen there through views.
+    /// Each in an order of its own, in place or through views.
     SeenInMemory {
         /// Why it has to, in the words of explanations.
         why: &'static str,

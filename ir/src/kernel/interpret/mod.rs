@@ -27,7 +27,7 @@ pub(crate) fn malformed(what: &str) -> Stopped {
     Stopped::Malformed(what.to_owned())
 }
 
-/// Room for so many values.
+/// Room for a number of values.
 pub(crate) fn room<T>(count: usize) -> Result<Vec<T>, Stopped> {
     let mut room = Vec::new();
     let short = |error| Stopped::Memory(format!("memory for {count} values: {error}"));
@@ -35,7 +35,7 @@ pub(crate) fn room<T>(count: usize) -> Result<Vec<T>, Stopped> {
     Ok(room)
 }
 
-/// So many times a value.
+/// A value, repeated.
 pub(crate) fn repeated<T: Clone>(value: T, count: usize) -> Result<Vec<T>, Stopped> {
     let mut all = room(count)?;
     all.resize(count, value);

@@ -18,7 +18,7 @@ pub(super) trait Element: Copy {
     fn key(self) -> u64;
 }
 
-/// An element that is scanned as it lies; 16-bit floats are widened first.
+/// An element that is scanned in place; 16-bit floats are widened first.
 pub(super) trait Scanned: Element {
     /// What sums and products are accumulated in.
     type Sum: Number;

@@ -3,7 +3,7 @@
 use super::Layout;
 use super::element::Element;
 
-/// From so many elements on, keys of four bytes are sorted by their digits.
+/// From this number of elements on, keys of four bytes are sorted by their digits.
 const BY_DIGITS: usize = 64;
 
 /// True if the key of an element and its position are one word.
@@ -61,7 +61,7 @@ struct Sorter<'k> {
 }
 
 impl Sorter<'_> {
-    /// The first `kept` of some keys of so many bytes, each with its position in the low half.
+    /// The first `kept` of some keys of `bytes` bytes, each with its position in the low half.
     fn narrow(&mut self, bytes: usize, kept: usize, keys: impl Iterator<Item = u64>) -> &[u64] {
         for (word, (key, at)) in self.packed.iter_mut().zip(keys.zip(0u64..)) {
             *word = (key << 32) | at;

@@ -118,7 +118,7 @@ impl<const LINES: usize> Scanner<LINES> {
         }
     }
 
-    /// The position that comes after so many.
+    /// The position that comes after a number of others.
     #[inline(always)]
     fn position(&self, step: usize, positions: usize) -> usize {
         if self.reverse { positions - 1 - step } else { step }

@@ -29,7 +29,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Of the operand, the weight and the bias, if there is one, with so many axes to move over.
+    /// Of the operand, the weight and the bias, if there is one, with a number of axes to move over.
     ///
     /// # Errors
     /// If an argument is out of range, types do not fit, or a window is larger than what it moves over.

@@ -12,10 +12,10 @@ use crate::ops::view::{Views, cat};
 use crate::ops::windows::Windowed;
 use crate::{DType, Shape, Size, TensorType, Var};
 
-/// So many planes of a group's result are worth vectors across them.
+/// From this number of channels of a group's result on, vectors across them pay.
 const SOME_PLANES: i64 = 16;
 
-/// Lines of so many windows fill vectors.
+/// Windows of a row from which on they fill vectors.
 const SOME_WINDOWS: i64 = 16;
 
 /// How windows move.
@@ -251,7 +251,7 @@ fn assembled<'t>(
         return one_phase(dy, weight, &chosen, counts, wide);
     }
     let dtype = if wide { dy.dtype().compute() } else { dy.dtype() };
-    // With the first so many axes apart, the last of which has so many phases.
+    // By the number of leading axes that are split, and the phases of the last of these.
     let shape = |apart: usize, last: usize| -> Shape {
         let lead = [dy.size(0), dy.size(1), weight.size(2)];
         let own = |i: usize| Size::from(if i + 1 == apart { last } else { 1 });

@@ -16,7 +16,7 @@ pub(crate) const LEAD: usize = 2;
 
 crate::ops! { trait ConvolutionTranspose;
 
-/// The transpose of a convolution of `x`, `[example, channel, o..]`, with `weight`, `[channel, channel of a group's result, k..]`: in each of so many groups of channels
+/// The transpose of a convolution of `x`, `[example, channel, o..]`, with `weight`, `[channel, channel of a group's result, k..]`: in each group of channels
 /// `y[p, h..] = Σ_c Σ_k x[c, o..] * weight[c, p, k..]` over the channels `c` of a group, and in each over the positions `k` of a window for which there are whole numbers
 /// `o` with `h = o * stride + k - low`, in row-major order; an even number of channels of bf16 is gone through two at a time. `x` is zero outside. `size` are the last
 /// one or two axes of `y`. Windows are two apart along the last axis, and one or two along the other.

@@ -6,7 +6,7 @@ use crate::{Attrs, Size, TensorType};
 
 /// Numbers beyond this are no sizes of windows over tensors that there can be.
 const FAR: i64 = 1 << 30;
-/// Taps are lists of positions: so many in all.
+/// Taps are lists of positions: their number in all.
 const MOST: i64 = 1 << 22;
 
 /// Windows along the last axes.
@@ -47,7 +47,7 @@ impl Windows {
 }
 
 impl Geometry {
-    /// Of the operand, and windows as PyTorch's pooling has them over so many axes.
+    /// Of the operand, and windows as PyTorch's pooling has them over a number of axes.
     ///
     /// # Errors
     /// If an argument is out of range, or no window fits.

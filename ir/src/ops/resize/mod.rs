@@ -172,7 +172,7 @@ const fn weighed(expand: &'static ExpandFn, gradient: &'static GradFn) -> Body {
     composite(Some(rule(gradient)), expand)
 }
 
-/// Lists of positions are bounded: so many positions of a result along an axis.
+/// Lists of positions are bounded: the most positions of a result along an axis.
 pub(crate) const MOST: i64 = 1 << 22;
 
 /// The last axes and how each is resized.

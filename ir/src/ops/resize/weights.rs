@@ -100,7 +100,7 @@ impl Resized {
         }
     }
 
-    /// All elements within so many positions, of the result where that is smaller, by their distance; weights add up to one.
+    /// All elements within a number of positions, of the result where that is smaller, by their distance; weights add up to one.
     fn smooth(&self, to: f64, reach: f64, weight: impl Fn(f64) -> f64) -> Vec<(i64, f64)> {
         let step = self.step();
         let wide = step.max(1.0);

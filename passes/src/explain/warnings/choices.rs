@@ -16,7 +16,7 @@ pub(super) fn look(traced: &Graph, policies: &PolicySet) -> Vec<Warning> {
     found
 }
 
-/// So many idle rules are told one by one.
+/// The most idle rules that are listed one by one.
 const TOLD: usize = 100;
 
 /// Rules that speak of nothing, of nothing inside a region, or only where a stronger rule decides.

@@ -44,7 +44,7 @@ fn low(found: &mut Warnings<'_>, loss: NodeId) {
     found.about_cast(WarningKind::LowLoss, loss, message, advice);
 }
 
-/// How many decimal digits so many bits of precision are worth.
+/// The decimal digits that bits of precision are worth.
 fn decimal_digits(bits: u32) -> &'static str {
     match (f64::from(bits) * std::f64::consts::LOG10_2) as u32 {
         0 => "at most one decimal digit",

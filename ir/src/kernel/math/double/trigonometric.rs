@@ -82,7 +82,7 @@ fn reduced<D: Double>(x: D) -> Reduced<D> {
     Reduced { quarters: n, sine, cosine }
 }
 
-/// The sine of an angle that is so many quarters of a turn more.
+/// The sine of an angle that is a number of quarters of a turn more.
 #[inline(always)]
 fn turned<D: Double>(of: &Reduced<D>, quarters: D) -> D {
     let (pairs, odd) = halved(quarters);

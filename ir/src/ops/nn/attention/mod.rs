@@ -172,7 +172,7 @@ fn alike(q: &TensorType, k: &TensorType, v: &TensorType) -> Result<DType, String
     Ok(q.dtype)
 }
 
-/// Heads of queries are so many times those of keys.
+/// How many times the heads of keys those of queries are.
 fn divides(must: &Must<'_>, heads: Size, shared: Size) -> Result<(), String> {
     let numbers = || must.number(heads).zip(must.number(shared));
     let whole = heads == shared
@@ -351,7 +351,7 @@ pub(crate) fn scale(width: i64) -> f64 {
     1.0 / (width.max(1) as f64).sqrt()
 }
 
-/// What draws for a part of a batch of so many axes, for four.
+/// What draws for a part of a batch, given its number of axes, for four.
 fn of_four_axes(rng: Var<'_>, rank: usize) -> Var<'_> {
     if rank == 4 || rng.size(0) == Size::from(2) {
         return rng;
