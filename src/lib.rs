@@ -139,10 +139,30 @@ struct DebuggingPage;
 #[doc = include_str!("../docs/autocast.md")]
 struct AutocastPage;
 
+/// Runs the examples of the page about gradients, ops and devices of one's own.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/extending.md")]
+struct ExtendingPage;
+
 /// Runs the calls of the page for those who come from PyTorch.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/coming-from-pytorch.md")]
 struct PyTorchPage;
+
+/// Runs the calls of the page about PyTorch's ops.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/pytorch-ops.md")]
+struct PyTorchOpsPage;
+
+/// Runs the calls of the page about PyTorch's functions.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/pytorch-functions.md")]
+struct PyTorchFunctionsPage;
+
+/// Runs the calls of the page about PyTorch's modules and training.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/pytorch-training.md")]
+struct PyTorchTrainingPage;
 
 /// Runs the example of the page about models from PyTorch.
 #[cfg(all(doctest, feature = "pt2"))]

@@ -7,17 +7,18 @@ use std::fs;
 use std::path::Path;
 
 /// The pages whose paths are checked.
-const PAGES: [&str; 6] = [
+const PAGES: [&str; 7] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "docs/contractions.md",
     "docs/decisions.md",
     "docs/runtime.md",
-    PLANS,
+    PLANS[0],
+    PLANS[1],
 ];
 
-/// The page that explains plans.
-const PLANS: &str = "docs/codegen.md";
+/// The pages that show plans.
+const PLANS: [&str; 2] = ["docs/codegen.md", "docs/plans.md"];
 
 /// Endings by which a name in backticks is that of a file.
 const ENDINGS: [&str; 6] = [".rs", ".md", ".toml", ".tc", ".py", ".yml"];
@@ -91,7 +92,7 @@ fn plans_on_the_page_are_those_of_filetests() {
     none("plans that no file of tests/filetests/plan has", unknown_plans(repository()));
 }
 
-/// The blocks of the page about plans whose lines are not, one after another, what some filetest expects.
+/// The blocks of the pages about plans whose lines are not, one after another, what some filetest expects.
 fn unknown_plans(tree: &Tree) -> Vec<String> {
     let expected: Vec<String> = tree
         .ending("tc")
@@ -101,7 +102,7 @@ fn unknown_plans(tree: &Tree) -> Vec<String> {
             lines.map(|line| line.to_owned() + "\n").collect()
         })
         .collect();
-    let blocks = tree.text(PLANS).split("```plan\n").skip(1);
+    let blocks = PLANS.iter().flat_map(|page| tree.text(page).split("```plan\n").skip(1));
     let blocks = blocks.map(|rest| rest.split("```").next().unwrap_or_default());
     let unknown = |block: &&str| {
         let begins = format!("\n{block}");
@@ -116,7 +117,8 @@ fn a_plan_that_no_test_has_is_seen() {
     let test = ("tests/filetests/plan/a.tc", "test plan\n;;   once\n;;     s0 = g0 : f32\n");
     let tree = Tree::of(&[("docs/codegen.md", page), test]);
     assert_eq!(unknown_plans(&tree), [""; 0]);
-    let stale = tree.with(PLANS, "```plan\n  once\n    s0 = g1 : f32\n```\n```plan\n  once\n```\n");
+    let stale =
+        tree.with(PLANS[0], "```plan\n  once\n    s0 = g1 : f32\n```\n```plan\n  once\n```\n");
     assert_eq!(unknown_plans(&stale), ["  once\n    s0 = g1 : f32\n"]);
 }
 

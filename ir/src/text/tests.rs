@@ -452,9 +452,11 @@ fn definition() -> crate::op::OpDef {
 }
 
 #[test]
-fn the_blocks_of_the_page_read() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/ir.md");
-    let page = std::fs::read_to_string(page).unwrap().replace("\r\n", "\n");
+fn the_blocks_of_the_pages_read() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/");
+    let pages = ["ir.md", "filetests.md"];
+    let pages = pages.map(|page| std::fs::read_to_string(format!("{docs}{page}")).unwrap());
+    let page = pages.concat().replace("\r\n", "\n");
     let blocks: Vec<_> =
         page.split("```tc\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(blocks.len() > 3);
