@@ -203,7 +203,7 @@ def test_autocast():
     whole()
 
 
-@pytest.mark.parametrize("norm", [lambda: nn.BatchNorm2d(8), lambda: nn.LayerNorm([8, 6, 6])])
+@pytest.mark.parametrize("norm", [lambda: nn.BatchNorm2d(8), lambda: nn.LayerNorm([8, 6, 6]), lambda: nn.GroupNorm(2, 8)])
 def test_norms_under_autocast_train_whole(norm):
     model = nn.Sequential(nn.Conv2d(3, 8, 3), norm(), nn.Flatten(), nn.Linear(288, 4))
     fast, x = compiled(model), torch.randn(2, 3, 8, 8)

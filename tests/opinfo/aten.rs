@@ -308,3 +308,30 @@ fn statistics_of_a_layer_norm_have_the_dtype_of_its_weight() {
         assert_eq!(t.finish().map(|_| ()).map_err(|error| error.to_string()), Ok(()));
     }
 }
+
+/// As [`statistics_of_a_layer_norm_have_the_dtype_of_its_weight`], of a norm of groups.
+#[test]
+fn statistics_of_a_group_norm_have_the_dtype_of_its_weight() {
+    use DType::{BF16, F32};
+    for (scale, statistics) in [(Some(F32), F32), (Some(BF16), BF16), (None, BF16)] {
+        let t = Tracer::new("norm");
+        let x = t.constant(BF16, &[2, 6, 4], &[1.0; 48]);
+        let scale = scale
+            .map_or(Argument::None, |dtype| Argument::Tensor(t.constant(dtype, &[6], &[1.0; 6])));
+        let sizes = [2, 6, 4, 3].map(Argument::Int);
+        let mut forward = vec![Argument::Tensor(x), scale.clone(), scale.clone()];
+        forward.extend(sizes.clone());
+        forward.push(Argument::Float(1e-5));
+        let [y, mean, rstd] = call(&t, "native_group_norm.default", forward)[..] else {
+            panic!("three results")
+        };
+        assert_eq!([y, mean, rstd].map(|v| v.dtype()), [BF16, statistics, statistics]);
+        let mut backward = [y, x, mean, rstd].map(Argument::Tensor).to_vec();
+        backward.push(scale);
+        backward.extend(sizes);
+        backward.push(Argument::List(vec![Argument::Bool(true); 3]));
+        let gradients = call(&t, "native_group_norm_backward.default", backward);
+        assert_eq!(gradients[0].dtype(), BF16);
+        assert_eq!(t.finish().map(|_| ()).map_err(|error| error.to_string()), Ok(()));
+    }
+}

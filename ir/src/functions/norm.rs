@@ -32,7 +32,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// [`group_norm`](GroupNorms::group_norm) with the mean and one over the deviation of each group, in the dtype of the operand: `torch.native_group_norm`.
+    /// [`group_norm`](GroupNorms::group_norm) with the mean and one over the deviation of each group: `torch.native_group_norm` on the CPU.
+    /// Both have the dtype of `weight`, without one that of `bias`, without either that of the operand.
     #[track_caller]
     pub fn native_group_norm(
         self,
@@ -42,8 +43,10 @@ impl<'t> Var<'t> {
         eps: f64,
     ) -> Vec<Var<'t>> {
         named_all(self, "native_group_norm", || {
-            let (dtype, y) = (self.dtype(), self.group_norm(weight, bias, groups, eps));
-            Ok(y.results().iter().map(|result| result.to(dtype)).collect())
+            let results = self.group_norm(weight, bias, groups, eps).results();
+            let [y, mean, rstd] = results[..] else { return Ok(results.into_vec()) };
+            let dtype = weight.or(bias).unwrap_or(self).dtype();
+            Ok(vec![y, mean.to(dtype), rstd.to(dtype)])
         })
     }
 
