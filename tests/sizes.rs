@@ -78,6 +78,10 @@ fn a_name_has_one_value_and_stays_within_its_bounds() {
         let expected = format!("input `x`: `batch` is {batch}, expected 1..=64, set at {line}");
         assert_eq!(run(batch, rows).unwrap_err(), expected);
     }
+    // The number of axes is what is wrong, whatever their sizes are.
+    let (x, y) = (Tensor::rand([65], 1).unwrap(), Tensor::rand([9], 2).unwrap());
+    let refused = program.run(&mut Store::new(), &[("x", &x), ("y", &y)]).unwrap_err();
+    assert_eq!(refused.to_string(), "input `x`: expected f32[batch, 3], found f32[65]");
     assert_eq!(program.kept().len(), 1);
 }
 

@@ -28,10 +28,10 @@ impl Graph {
     /// What names are worth when inputs have these types, checked against bounds and guards. A name has the value of the first axis that it
     /// is alone, or the one that is `given` by itself. One that is nowhere alone has the value that makes an axis such as `2 * n + 1` what it is.
     ///
-    /// Inputs that are missing or of another dtype or rank are left to those who run the program.
+    /// Inputs that are missing or of another dtype are left to those who run the program.
     ///
     /// # Errors
-    /// A name with two values, an axis that is not what names make of it, a bound or a guard that is not kept, a name without a value.
+    /// An input of another rank, a name with two values, an axis that is not what names make of it, a bound or a guard that is not kept, a name without a value.
     pub fn values<'a>(
         &self,
         ty_of: &dyn Fn(&str) -> Option<&'a TensorType>,
@@ -49,13 +49,12 @@ impl Graph {
             values.set(known, *value).map_err(twice)?;
         }
         for port in ports() {
-            let Some(found) =
-                ty_of(&port.name).filter(|ty| ty.shape.rank() == port.ty.shape.rank())
-            else {
-                continue;
-            };
+            let Some(ty) = ty_of(&port.name) else { continue };
             let failed = |message| SizeError::Input { input: port.name.clone(), message };
-            for (size, found) in port.ty.shape.iter().zip(found.shape.iter()) {
+            if ty.shape.rank() != port.ty.shape.rank() {
+                return Err(failed(format!("expected {}, found {ty}", port.ty)));
+            }
+            for (size, found) in port.ty.shape.iter().zip(ty.shape.iter()) {
                 let (Some(name), Some(found)) = (size.name(), found.number()) else { continue };
                 self.sizes().check_bounds(name, found).map_err(failed)?;
                 values.set(name, found).map_err(|known| {
