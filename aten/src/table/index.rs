@@ -68,7 +68,7 @@ table! {
     "masked_select(Tensor self, Tensor mask) -> Tensor" =>
         (x: tensor, mask: tensor) x.masked_select(mask);
     "one_hot(Tensor self, int num_classes=-1) -> Tensor" =>
-        (x: tensor, classes: int) x.one_hot_rows((classes >= 0).then_some(classes));
+        (x: tensor, classes: int) x.one_hot_rows(classes);
     "im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor" =>
         (x: tensor, kernel: ints, dilation: ints, padding: ints, stride: ints) x.im2col(&kernel, &dilation, &padding, &stride);
     "col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor" =>

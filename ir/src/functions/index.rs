@@ -115,15 +115,16 @@ impl<'t> Var<'t> {
     }
 
     /// One where the last axis is at the class, else zero, as i64: [`torch.nn.functional.one_hot`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.one_hot.html).
-    /// Without the number of classes the shape would depend on the data.
+    /// A number of classes below zero, PyTorch's default, is refused: the shape would depend on the data.
     #[track_caller]
-    pub fn one_hot_rows(self, classes: Option<i64>) -> Var<'t> {
-        let Some(classes) = classes.filter(|n| *n >= 0) else {
+    pub fn one_hot_rows(self, classes: impl Into<Size>) -> Var<'t> {
+        let classes = classes.into();
+        if classes.number().is_some_and(|n| n < 0) {
             return self.of_unknown_shape("one_hot_rows", "give the number of classes");
-        };
+        }
         named(self, "one_hot_rows", || {
             let of = self.check_range(0, classes, None);
-            Ok(of.one_hot(self.rank(), classes.into()).to(DType::I64))
+            Ok(of.one_hot(self.rank(), classes).to(DType::I64))
         })
     }
 

@@ -84,7 +84,7 @@ pub(crate) const INDICES: &[(&str, Call)] = &[
     ("take_along_dim", |x, n| vec![x.take_along_dim(n.places(x), n.maybe())]),
     ("embedding_with", |x, n| vec![x.embedding_with(n.places(x), n.maybe(), n.flag())]),
     ("limited", |x, n| vec![x.limited(n.float(), n.float())]),
-    ("one_hot_rows", |x, n| vec![x.one_hot_rows(n.maybe())]),
+    ("one_hot_rows", |x, n| vec![x.one_hot_rows(n.int())]),
     ("select_scatter", |x, n| vec![x.select_scatter(n.other(x), n.dim(), n.int())]),
     ("slice_scatter", |x, n| {
         let (start, end, step) = (n.maybe(), n.maybe(), n.int());

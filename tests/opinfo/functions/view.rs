@@ -341,7 +341,7 @@ fn positions<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
                 let offset = a.opt_int(3, "storage_offset")?.unwrap_or(0);
                 x.as_strided(&a.ints(1, "size")?, &a.ints(2, "stride")?, offset)
             }
-            "one_hot" => x.one_hot_rows(a.opt_int(1, "num_classes")?),
+            "one_hot" => x.one_hot_rows(a.opt_int(1, "num_classes")?.unwrap_or(-1)),
             "embedding" => {
                 let (weight, indices) = (a.tensor(0, "weight")?, a.tensor(1, "input")?);
                 let padding = a.opt_int(2, "padding_idx")?;
