@@ -324,7 +324,8 @@ impl Work<'_> {
         columns >= E::LANES && self.k <= CONTRACT_BLOCK && self.as_it_lies::<E>().is_some()
     }
 
-    /// Where the sums of a group are stored as they come out of registers, and whether they are rounded to bf16: whole vectors of a single block of `k`.
+    /// Where the sums of a group are stored as they come out of registers, and whether they are rounded to bf16: whole vectors, which are of a single block of `k` if
+    /// they are rounded. Sums of later blocks are added to those that are there.
     fn stored_at_once<E: Engine>(
         &self,
         rows: &Range<usize>,
@@ -337,7 +338,8 @@ impl Work<'_> {
             Finish::Rounded(..) | Finish::Epilogue(_) => return None,
         };
         let is_whole = cols.len().is_multiple_of(E::LANES) || self.reads_again::<E>(cols.len());
-        let fits = !self.traded && (1..=CONTRACT_BLOCK).contains(&self.k) && is_whole;
+        let is_summed = self.k > 0 && (!rounded || self.k <= CONTRACT_BLOCK);
+        let fits = !self.traded && is_summed && is_whole;
         let bytes = if rounded { DType::BF16.bytes() } else { size_of::<E::Num>() };
         let first = base.wrapping_add((rows.start * ld + cols.start) * bytes);
         fits.then_some((first.cast(), ld, rounded))

@@ -2,7 +2,7 @@
 
 use super::micro::{Engine, Strip, place};
 use super::pack::{Lines, Part, Wider, panels, strips};
-use super::prefetch::Prefetch;
+use super::prefetch::{LINE, Prefetch};
 use tracecast_ir::DType;
 
 /// A left operand that is ready for the innermost loop.
@@ -80,8 +80,17 @@ struct Columns {
     step: isize,
     cell: DType,
     count: usize,
-    /// From these columns to those that come next, in bytes, where they are read as they lie.
+    /// From these columns to those that come next, in bytes.
     ahead: isize,
+}
+
+impl Columns {
+    /// What strip number `strip` prefetches at each number along `k`, in bytes from what it reads: a line of the columns that come next, another one in each strip, until
+    /// all lines are there.
+    fn ahead(&self, strip: usize) -> isize {
+        let line = strip * LINE;
+        if line < self.count * self.cell.bytes() { self.ahead + line as isize } else { 0 }
+    }
 }
 
 /// Where the sums of a group go.
@@ -190,7 +199,9 @@ pub(super) unsafe fn block<E: Engine>(
         let bytes = right.cell.bytes();
         let base = right.packed.wrapping_add((right.first + start) * k * bytes);
         let step = (ld * bytes) as isize;
-        span(whole + start, Columns { base, step, cell: right.cell, count, ahead: 0 });
+        // The panel behind it, of this block of `k` or the next.
+        let ahead = k as isize * step;
+        span(whole + start, Columns { base, step, cell: right.cell, count, ahead });
     }
 }
 
@@ -218,7 +229,7 @@ unsafe fn span<E: Engine>(
     let vectors = columns.count.div_ceil(E::LANES);
     let width = vectors * E::LANES;
     debug_assert!(out.begins || columns.cell == E::Num::DTYPE, "widened columns go on");
-    for Part { start, count: rows, .. } in strips {
+    for (number, Part { start, count: rows, .. }) in strips.enumerate() {
         let (a, row, step) = match left {
             Left::Packed { base, .. } => (base.wrapping_add(start * k), 1, rows as isize),
             Left::InPlace { base, row, step } => {
@@ -235,8 +246,7 @@ unsafe fn span<E: Engine>(
             b: columns.base,
             b_step: columns.step,
             cell: columns.cell,
-            // The first strip brings the columns that all of them read next.
-            ahead: if start == 0 { columns.ahead } else { 0 },
+            ahead: columns.ahead(number),
             from: if out.begins { std::ptr::null() } else { chain },
             from_ld: width,
             out: to,
