@@ -106,7 +106,11 @@ pub(crate) fn run(asked: &Asked) -> Result<()> {
     let base_kb = memory::reset_peak();
     let mut stepper = Stepper::new(asked)?;
     let mut checks = Vec::new();
+    let start = Instant::now();
+    let [saved, planned] = stepper.planned()?;
+    let compiling = start.elapsed();
     let (first, outputs) = stepper.step()?;
+    let first = compiling + first;
     // A copy of what a network gives would count as its memory.
     checks.extend(asked.train.then(|| magnitude(&outputs)));
     drop(outputs);
@@ -115,7 +119,6 @@ pub(crate) fn run(asked: &Asked) -> Result<()> {
         checks.extend(asked.train.then(|| magnitude(&outputs)));
     }
     let peak_kb = base_kb.and_then(memory::peak_above);
-    let [saved, planned] = stepper.planned()?;
     if !asked.train {
         checks.push(magnitude(&stepper.step()?.1));
     }
@@ -126,6 +129,7 @@ pub(crate) fn run(asked: &Asked) -> Result<()> {
         "dtype": asked.dtype.name(),
         "threads": asked.threads,
         "first_ms": ms(first),
+        "compile_ms": ms(compiling),
         "saved_mb": saved as f64 / 1e6,
         "planned_mb": planned as f64 / 1e6,
         "peak_mb": peak_kb.map(|kb| (kb as f64 / 102.4).round() / 10.0),
@@ -180,7 +184,7 @@ fn sentence(line: &Value) -> String {
         .collect();
     let of_limit = line["attainable_ms"].as_f64().map(|ms| format!("; {ms:.1} ms are attainable"));
     format!(
-        "{} {} {}: median {} ms of {} rounds (least {}), first call {} ms, saved {} MB of {} planned, peak {} MB, {} {}{}",
+        "{} {} {}: median {} ms of {} rounds (least {}), first call {} ms ({} to compile), saved {} MB of {} planned, peak {} MB, {} {}{}",
         text("network"),
         text("mode"),
         text("dtype"),
@@ -188,6 +192,7 @@ fn sentence(line: &Value) -> String {
         line["rounds"],
         number("min_ms"),
         number("first_ms"),
+        number("compile_ms"),
         number("saved_mb"),
         number("planned_mb"),
         number("peak_mb"),
