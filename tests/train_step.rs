@@ -261,6 +261,10 @@ fn errors_point_at_the_lines_that_made_the_step() {
     for message in messages {
         assert!(message.contains("tests/train_step.rs"), "{message}");
     }
+    let unknown = builder(mlp()).optimizer(Sgd::new(0.1)).micro_batches(4, &["x", "labels"]);
+    let unknown = message(unknown);
+    let expected = "micro_batches: `labels` is no input of the step, which has `poison`, `x`, `y`";
+    assert!(unknown.contains(expected), "{unknown}");
 }
 
 #[test]

@@ -283,6 +283,15 @@ impl Trace {
         free.iter().for_each(|name| self.output(name, value));
     }
 
+    /// Fails if an input that is to be divided is not there.
+    #[track_caller]
+    pub(crate) fn must_have_inputs_of(&self, part: &Part) {
+        let known = &self.types.inputs;
+        for name in part.inputs.iter().filter(|name| !known.contains_key(*name)) {
+            self.unknown("micro_batches", name, "is no input of the step, which has", known);
+        }
+    }
+
     /// Runs `body` on one part of the batch.
     pub(crate) fn on_part<R>(&self, part: Part, body: impl FnOnce() -> R) -> R {
         let outer = self.part.replace(Some(part));

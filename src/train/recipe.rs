@@ -221,6 +221,7 @@ impl Recipe {
             forward()
         } else {
             let part = Part { number, of: self.parts, inputs: self.divided.clone() };
+            at(t, self.loss.line, || t.must_have_inputs_of(&part));
             t.on_part(part, forward)
         };
         at(t, self.loss.line, || match count {
