@@ -122,8 +122,8 @@ pub trait Module: Send + Sync {
 
     /// What it keeps in the store, with names as seen from inside.
     ///
-    /// It is what `forward` asks the [`Context`] for, which is called without a run to find out: `x` has no type then, and neither has
-    /// what is computed from it. `forward` may compute with a size and give it to ops. Splits whose arguments say how many parts there are
+    /// It is what `forward` asks the [`Context`] for, which is called without a run to find out: `x` and
+    /// what is computed from it have no type then. `forward` may compute with a size and give it to ops. Splits whose arguments say how many parts there are
     /// work: `chunk`, `tensor_split`, `split_at`, `split_with_sizes`. No module writes this method.
     ///
     /// # Errors

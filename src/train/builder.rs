@@ -109,8 +109,8 @@ impl TrainStepBuilder {
     }
 
     /// With the batch divided into `count` equal parts along the first axis of each input in `inputs`; other inputs are the same
-    /// for all parts. The loss closure is recorded once per part, and the step follows the mean of their losses: only activations
-    /// of the model are smaller, and all parts are checked, unscaled and clipped as one gradient. Where parts have different numbers of targets, as with
+    /// for all parts. The loss closure is recorded once per part, and the step follows the mean of their losses. Activations take the memory of one
+    /// part. The scaler checks and unscales one gradient, the sum over all parts, and clipping sees that gradient as well. Where parts have different numbers of targets, as with
     /// `ignore_index`, a mean of means is not that of the batch: [`TrainStep::of_sums`] weighs every target alike.
     ///
     /// What the closure names with `t.output` is named `NAME.0`, `NAME.1`, …

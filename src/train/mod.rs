@@ -87,8 +87,8 @@ impl TrainStep {
         TrainStepBuilder::new(Box::new(module), Objective::Mean(Box::new(loss)))
     }
 
-    /// A step that trains `module` by a mean. `loss` returns two tensors without axes: the sum of the losses, and what the step divides it by. That is their count, or a sum of
-    /// weights, such as class weights in f32. The step divides once, by the count of the whole batch. With [micro-batches](TrainStepBuilder::micro_batches) and on
+    /// A step that trains `module` by a mean. `loss` returns two tensors without axes: the sum of the losses, and what the step divides it by. That is their count, of any
+    /// dtype, or a sum of weights, such as class weights in f32. The step divides once, by the count of the whole batch. With [micro-batches](TrainStepBuilder::micro_batches) and on
     /// [many ranks](DataParallel) every loss counts the same, however many of them a part has.
     ///
     /// ```
