@@ -32,7 +32,7 @@ pub(crate) fn imports(tree: &Tree, src: &str) -> Imports {
     let paths = files.iter().map(|(_, module, _)| module.clone()).collect();
     let mut modules = Modules { paths, handed_on: BTreeMap::new() };
     if let Some((_, _, root)) = files.iter().find(|(_, module, _)| module.is_empty()) {
-        modules.handed_on = handed_on(root, &modules);
+        modules.handed_on = handed_on(root, &[], &modules);
     }
     let mut found = Imports::new();
     for (path, module, tokens) in &files {
@@ -45,6 +45,43 @@ pub(crate) fn imports(tree: &Tree, src: &str) -> Imports {
                 rooms.entry(other).or_insert_with(|| (*path).to_owned());
             }
         }
+    }
+    found
+}
+
+/// The files that each file of the crate imports, by the paths of their modules. A name that a module only hands on is imported from where it is
+/// defined.
+pub(crate) fn file_imports(tree: &Tree, src: &str) -> Imports {
+    let files = tree.ending("rs").filter_map(|(path, text)| {
+        let code = code_without_tests(path, text);
+        let module = module(path.strip_prefix(src)?);
+        (!code.trim().is_empty()).then(|| (path, module, tokens(&code)))
+    });
+    let files: Vec<_> = files.collect();
+    let paths = files.iter().map(|(_, module, _)| module.clone()).collect();
+    let modules = Modules { paths, handed_on: BTreeMap::new() };
+    let handed_on: BTreeMap<_, _> =
+        files.iter().map(|(_, module, code)| (module, handed_on(code, module, &modules))).collect();
+    let home = |mut named: Vec<String>| {
+        // Names that are handed on under themselves would go round for ever.
+        for _ in 0..8 {
+            let is_module = |length: &usize| modules.paths.contains(&named[..*length]);
+            let length = (0..=named.len()).rev().find(is_module).unwrap_or(0);
+            let name = named.get(length);
+            let from = name.and_then(|name| handed_on.get(&named[..length].to_vec())?.get(name));
+            match from {
+                Some(from) => named = [from, &named[length + 1..]].concat(),
+                None => return named[..length].to_vec(),
+            }
+        }
+        named
+    };
+    let mut found = Imports::new();
+    for (path, module, tokens) in &files {
+        let of_file = found.entry(module.join("::")).or_default();
+        let named = mentions(tokens, module, &modules).into_iter().filter(|it| !it.hands_on);
+        let others = named.map(|mention| home(mention.path)).filter(|other| other != module);
+        of_file.extend(others.map(|other| (other.join("::"), (*path).to_owned())));
     }
     found
 }
@@ -147,12 +184,16 @@ struct Mention {
     hands_on: bool,
 }
 
-/// The names that the root file hands on or imports, each with the path it comes from.
-fn handed_on(root: &[String], modules: &Modules) -> BTreeMap<String, Vec<String>> {
+/// The names that the file of a module hands on or imports, each with the path it comes from.
+fn handed_on(
+    file: &[String],
+    module: &[String],
+    modules: &Modules,
+) -> BTreeMap<String, Vec<String>> {
     let mut found = BTreeMap::new();
-    for (at, _) in root.iter().enumerate().filter(|(_, token)| *token == "use") {
-        for (path, name) in use_tree(root, at + 1) {
-            found.extend(modules.absolute(&[], &path).map(|path| (name, path)));
+    for (at, _) in file.iter().enumerate().filter(|(_, token)| *token == "use") {
+        for (path, name) in use_tree(file, at + 1) {
+            found.extend(modules.absolute(module, &path).map(|path| (name, path)));
         }
     }
     found
@@ -266,7 +307,7 @@ fn is_word(token: Option<&String>) -> bool {
 }
 
 /// Words, `::`, and all other characters one by one.
-fn tokens(code: &str) -> Vec<String> {
+pub(crate) fn tokens(code: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut characters = code.char_indices().peekable();
     while let Some((start, character)) = characters.next() {
@@ -325,6 +366,24 @@ fn paths_are_resolved() {
     for (path, text, expected) in cases {
         assert_eq!(imported(path, text), expected, "{path}: {text}");
     }
+}
+
+#[test]
+fn files_import_where_names_are_defined() {
+    let tree = Tree::of(&[
+        ("x/src/lib.rs", "mod a; mod b;"),
+        ("x/src/a/mod.rs", "mod e; mod f; pub use e::Deep; use f::Private; struct Own;"),
+        ("x/src/a/e.rs", "use super::{Own, Private};"),
+        ("x/src/a/f.rs", "fn f() {}"),
+        ("x/src/a/tests.rs", "use crate::b::g;"),
+        ("x/src/b.rs", "use crate::a::{Deep, f};"),
+    ]);
+    let found = file_imports(&tree, "x/src/");
+    let of = |file: &str| found[file].keys().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(of("a"), ["a::f"], "what is handed on is no import");
+    assert_eq!(of("a::e"), ["a", "a::f"]);
+    assert_eq!(of("b"), ["a::e", "a::f"]);
+    assert!(!found.contains_key("a::tests"));
 }
 
 #[test]
