@@ -7,6 +7,8 @@
 //! means. Kernels are timed in the program's own time, without copies of inputs. `VECTORS=avx2` or `VECTORS=portable` takes other instructions than
 //! the machine's best.
 
+#[path = "support/attention.rs"]
+mod attention;
 #[path = "support/peer.rs"]
 mod peer;
 #[path = "support/programs.rs"]
@@ -14,12 +16,10 @@ mod programs;
 #[path = "support/vectors.rs"]
 mod vectors;
 
+use attention::{DTYPES, Row};
 use std::collections::BTreeMap;
 use tracecast::prelude::*;
 use tracecast::{Executable, compile};
-
-const LENGTHS: [usize; 4] = [128, 512, 2048, 4096];
-const DTYPES: [DType; 2] = [DType::F32, DType::BF16];
 
 /// Rounds unless the command line says otherwise.
 const ROUNDS: usize = 5;
@@ -31,24 +31,8 @@ struct Work {
 }
 
 impl Work {
-    fn new(length: usize, causal: bool, backward: bool, dtype: DType) -> Self {
-        let graph = trace("attention", |t: &Trace| {
-            let ty = TensorType::new(dtype, [4, 8, length, 64]);
-            let of = ["q", "k", "v"].map(|name| t.param_of(name, ty.clone()));
-            let none = None::<Var<'_>>;
-            let y = of[0].scaled_dot_product_attention(
-                of[1], of[2], none, none, 0.0, causal, None, false, 0,
-            );
-            t.update(t.state_of("y", ty.clone()), y);
-            if backward {
-                let dy = t.state_of("dy", ty.clone());
-                let loss = y.mul(dy).sum(().dtype(DType::F32));
-                for (name, g) in ["dq", "dk", "dv"].into_iter().zip(t.grad(loss, &of)) {
-                    t.update(t.state_of(name, ty.clone()), g);
-                }
-            }
-        })
-        .expect("a program");
+    fn new(row: Row, dtype: DType) -> Self {
+        let graph = attention::graph(row, dtype);
         let mut store = Store::new();
         for (seed, port) in graph.ports().iter().enumerate() {
             let numbers = Tensor::randn(port.ty.shape.clone(), seed as u64);
@@ -78,19 +62,14 @@ fn main() {
     let rounds = words.get(1).and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
     let (peer, mut logarithms) = (peer::times(), BTreeMap::<String, Vec<f64>>::new());
     println!("attention | milliseconds (ratio to PyTorch)");
-    for (length, causal, backward) in LENGTHS
-        .into_iter()
-        .flat_map(|n| [(n, false), (n, true)])
-        .flat_map(|(n, causal)| [(n, causal, false), (n, causal, true)])
-    {
+    for row in attention::rows() {
         for dtype in DTYPES {
-            let seen = if causal { "causal" } else { "whole" };
-            let direction = if backward { "backward" } else { "forward" };
-            let name = format!("{length} {seen} {direction} {dtype}");
+            let name = attention::name(row, dtype);
+            let direction = if row.2 { "backward" } else { "forward" };
             if !name.contains(&part) {
                 continue;
             }
-            let mut work = Work::new(length, causal, backward, dtype);
+            let mut work = Work::new(row, dtype);
             work.run();
             let best = (0..rounds).map(|_| work.run()).fold(f64::INFINITY, f64::min);
             let ratio = peer.get(&name).map(|other| {

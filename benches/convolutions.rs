@@ -8,6 +8,8 @@
 //! well, with their geometric means. Operands are inputs, so that nothing of them stays packed from run to run, and results outputs, which are not copied. Kernels are timed in the program's own time, without
 //! copies of inputs. `VECTORS=avx2` or `VECTORS=portable` takes other instructions than the machine's best.
 
+#[path = "support/convolution.rs"]
+mod convolution;
 #[path = "support/peer.rs"]
 mod peer;
 #[path = "support/programs.rs"]
@@ -15,13 +17,10 @@ mod programs;
 #[path = "support/vectors.rs"]
 mod vectors;
 
+use convolution::{DIRECTIONS, DTYPES, Shape};
 use std::collections::BTreeMap;
 use tracecast::prelude::*;
 use tracecast::{Executable, compile, ir, measure_flops};
-
-const LIST: &str = include_str!("support/convolutions.txt");
-const DTYPES: [DType; 2] = [DType::F32, DType::BF16];
-const DIRECTIONS: [&str; 3] = ["forward", "input", "weight"];
 
 /// Rounds unless the command line says otherwise.
 const ROUNDS: usize = 5;
@@ -33,46 +32,12 @@ const BEFORE: usize = 5;
 const ROUND: f64 = 1e8;
 const MOST: usize = 1000;
 
-/// A convolution of the list.
-#[derive(Clone, Copy)]
-struct Shape {
-    network: &'static str,
-    channels: [usize; 2],
-    size: usize,
-    kernel: usize,
-    stride: usize,
-    padding: usize,
-    groups: usize,
-}
-
-impl Shape {
-    fn of(line: &'static str) -> Shape {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let number = |i: usize| words[i].parse().expect("a number");
-        Shape {
-            network: words[0],
-            channels: [number(1), number(3)],
-            size: number(2),
-            kernel: number(4),
-            stride: number(5),
-            padding: number(6),
-            groups: number(7),
-        }
-    }
-
-    fn name(&self, batch: usize) -> String {
-        let Shape { network, channels: [from, to], size, kernel, stride, groups, .. } = self;
-        format!("{network} {batch}x{from}x{size}x{size}->{to} {kernel}x{kernel}/{stride} g{groups}")
-    }
-
-    fn result(&self) -> usize {
-        (self.size + 2 * self.padding - self.kernel) / self.stride + 1
-    }
-
-    fn operations(&self, batch: usize) -> f64 {
-        let sums = batch * self.channels[1] * self.result() * self.result();
-        2.0 * (sums * self.channels[0] / self.groups * self.kernel * self.kernel) as f64
-    }
+/// Floating-point operations of a convolution.
+fn operations(shape: &Shape, batch: usize) -> f64 {
+    let Shape { channels: [from, to], size, kernel, stride, padding, groups, .. } = shape;
+    let result = (size + 2 * padding - kernel) / stride + 1;
+    let sums = batch * to * result * result;
+    2.0 * (sums * from / groups * kernel * kernel) as f64
 }
 
 /// One convolution, or one of its gradients, in one dtype.
@@ -84,25 +49,7 @@ struct Work {
 
 impl Work {
     fn new(shape: Shape, batch: usize, direction: &str, dtype: DType, threads: usize) -> Self {
-        let Shape { channels: [from, to], size, kernel, stride, padding, groups, .. } = shape;
-        let x_shape = [batch, from, size, size];
-        let w_shape = [to, from / groups, kernel, kernel];
-        let graph = trace("convolution", |t: &Trace| {
-            let x = t.input_of("x", TensorType::new(dtype, x_shape));
-            let w = t.param_of("w", TensorType::new(dtype, w_shape));
-            let (stride, padding) = ([stride as i64], [padding as i64]);
-            let y = x.conv2d(w, None, stride, padding, [], Some(groups as i64), false);
-            let result = match direction {
-                "forward" => y,
-                _ => {
-                    let dy = t.input_of("dy", y.ty());
-                    let of = if direction == "input" { x } else { w };
-                    t.grad(y.mul(dy).sum(().dtype(DType::F32)), &[of])[0]
-                }
-            };
-            t.output("result", result);
-        })
-        .expect("a program");
+        let graph = shape.graph(batch, direction, dtype);
         let (mut store, mut inputs) = (Store::new(), Vec::new());
         for (seed, port) in graph.ports().iter().enumerate() {
             let numbers = Tensor::randn(port.ty.shape.clone(), seed as u64);
@@ -138,9 +85,8 @@ fn main() {
     let threads = words.get(2).and_then(|n| n.parse().ok()).unwrap_or(1);
     let (peer, mut logarithms) = (peer::times(), BTreeMap::<String, Vec<f64>>::new());
     println!("convolution | per cent of peak (ratio to PyTorch): f32, bf16 of {DIRECTIONS:?}");
-    let lines = LIST.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-    for (shape, batch) in lines.map(Shape::of).flat_map(|shape| [(shape, 1), (shape, 16)]) {
-        let (name, operations) = (shape.name(batch), shape.operations(batch));
+    for (shape, batch) in convolution::all() {
+        let (name, operations) = (shape.name(batch), operations(&shape, batch));
         if !name.contains(&part) {
             continue;
         }
