@@ -17,6 +17,8 @@ pub struct KernelProfile {
     pub module: String,
     /// The line of the user's program that records it, `FILE:LINE:COLUMN`, with `grad of` in front for gradients; empty where it is not known.
     pub source_line: String,
+    /// How a product is computed: its schedule, blocking, threads and workspace. `None` for other kernels, and on devices that do not tell.
+    pub schedule: Option<String>,
     /// The median of its times, launch included.
     pub time: Duration,
     /// Bytes and operations of one run.
@@ -178,6 +180,7 @@ impl Profile {
                 form: kernel.map_or(other, Kernel::form_name),
                 module: module.to_owned(),
                 source_line: source.to_string(),
+                schedule: program.schedule(step),
                 time: times[runs / 2],
                 cost: kernel.map_or_else(moved, cost),
                 typical: typical[step],
@@ -238,6 +241,7 @@ impl fmt::Display for Profile {
                 if kernel.module.is_empty() || kernel.source_line.is_empty() { "" } else { ", " },
                 kernel.source_line,
             )?;
+            kernel.schedule.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
         }
         write!(
             f,

@@ -96,14 +96,14 @@ const CRATES: [Crate; 12] = [
         name: "tracecast-codegen",
         folder: "codegen",
         knows: &["tracecast-ir", "tracecast-runtime"],
-        budget: 38_620,
+        budget: 39_200,
         most_flat: 8,
     },
     Crate {
         name: "tracecast-runtime",
         folder: "runtime",
         knows: &["tracecast-ir"],
-        budget: 11_390,
+        budget: 11_400,
         most_flat: 16,
     },
     Crate {

@@ -103,6 +103,7 @@ impl ProfileCommand {
                 let line = json!({
                     "kernel": kernel.name,
                     "form": kernel.form,
+                    "schedule": kernel.schedule,
                     "us": kernel.time.as_secs_f64() * 1e6,
                     "bytes": kernel.cost.bytes(),
                     "flops": kernel.cost.flops,

@@ -4,7 +4,7 @@ use crate::code::cache::{self, Program};
 use crate::code::disk::Disk;
 use crate::code::listing;
 use crate::error::{Error, no_scratch, with_memory};
-use crate::machine::Vectors;
+use crate::machine::{Cpu, Machine, Vectors};
 use crate::plan::numbers::Numbers;
 use crate::plan::{self, BoundDispatch};
 use crate::run::{self, AllPacked, Invocation, Need, PackedWeights, Packing, Slots};
@@ -51,6 +51,7 @@ struct Shared {
     forget_weights: bool,
     compile_threads: usize,
     target: Target,
+    machine: Machine,
     team: Team,
     disk: Option<Disk>,
     /// Weights that bindings of all kernels keep packed.
@@ -76,6 +77,7 @@ impl CpuDevice {
             vectors,
             forget_weights,
             compile_threads,
+            machine: Machine { cpu: Cpu::with(target.instructions), threads: team.threads() },
             target,
             team,
             disk,
@@ -260,8 +262,8 @@ impl Loaded {
 
     /// How a run keeps something for the next, if these inputs last.
     fn packing(&self, dispatch: &BoundDispatch, lasting: &[usize]) -> Option<Packing> {
-        let Shared { target, forget_weights, .. } = &*self.shared;
-        (!forget_weights).then(|| run::packing(dispatch, target, lasting)).flatten()
+        let Shared { machine, forget_weights, .. } = &*self.shared;
+        (!forget_weights).then(|| run::packing(dispatch, machine, lasting)).flatten()
     }
 
     /// Errors unless there is an operand for each of the kernel's, with as many bytes.
@@ -313,9 +315,9 @@ impl Launch for Loaded {
         let lasting: Vec<usize> = (0..args.len()).filter(|i| args[*i].lasting).collect();
         let packing = self.packing(&dispatch, &lasting);
         let code = Arc::as_ptr(&program).addr();
-        let Shared { target, team, .. } = &*self.shared;
-        let need = Need::of(&program, &dispatch, target, team, packing.as_ref());
-        let room = run::room(&dispatch, target, team).map(|bytes| self.room(bytes)).transpose()?;
+        let machine = &self.shared.machine;
+        let need = Need::of(&program, &dispatch, machine, packing.as_ref());
+        let room = run::room(&dispatch, machine).map(|bytes| self.room(bytes)).transpose()?;
         let kept = packing.map(|packing| self.shared.packed.of(packing, (code, &names), args));
         Ok(Box::new(BoundKernel {
             kernel: self.kernel.clone(),
@@ -333,8 +335,7 @@ impl Launch for Loaded {
     fn kept_bytes(&self, lasting: &[usize], sizes: &[i64]) -> usize {
         let Some((_, dispatch)) = self.at(sizes) else { return 0 };
         let packed = self.packing(&dispatch, lasting).map_or(0, |packing| packing.bytes());
-        let Shared { target, team, .. } = &*self.shared;
-        packed.saturating_add(run::room(&dispatch, target, team).unwrap_or(0))
+        packed.saturating_add(run::room(&dispatch, &self.shared.machine).unwrap_or(0))
     }
 
     fn scratch_bytes(&self, sizes: &[i64]) -> usize {
@@ -342,9 +343,13 @@ impl Launch for Loaded {
         // More than it takes without packed weights.
         let all: Vec<usize> = (0..self.kernel.inputs.len()).collect();
         let packing = self.packing(&dispatch, &all);
-        let Shared { target, team, .. } = &*self.shared;
-        let need = Need::of(&program, &dispatch, target, team, packing.as_ref());
-        need.bytes(if run::is_shared(&dispatch, team) { team.threads() } else { 1 })
+        let machine = &self.shared.machine;
+        let need = Need::of(&program, &dispatch, machine, packing.as_ref());
+        need.bytes(if run::is_shared(&dispatch, machine) { machine.threads } else { 1 })
+    }
+
+    fn schedule(&self, sizes: &[i64]) -> Option<String> {
+        run::schedule(&self.at(sizes)?.1, &self.shared.machine)
     }
 
     fn text(&self) -> Option<String> {
@@ -356,7 +361,11 @@ impl Launch for Loaded {
         let Loaded { kernel, shared, .. } = self;
         Ok(Some(match until {
             Some(name) => plan::text::until(kernel, name)?,
-            None => plan::text::finished(kernel, shared.target.vector_loops())?,
+            None => {
+                let schedule = run::schedule_text(kernel, &shared.machine)?;
+                let line = schedule.map_or(String::new(), |line| format!("schedule {line}\n"));
+                line + &plan::text::finished(kernel, shared.target.vector_loops())?
+            }
         }))
     }
 
@@ -404,7 +413,7 @@ struct Addresses {
 
 impl Bound for BoundKernel {
     fn is_shared(&self) -> bool {
-        run::is_shared(&self.dispatch, &self.shared.team)
+        run::is_shared(&self.dispatch, &self.shared.machine)
     }
 
     fn reserve(&self) -> Result<()> {
@@ -469,12 +478,12 @@ impl BoundKernel {
             return Ok(());
         }
         let status = status::fine();
-        let Shared { target, team, .. } = &*self.shared;
+        let Shared { machine, team, .. } = &*self.shared;
         let program = &*self.program;
         let (dispatch, status) = (&self.dispatch, &status);
         let room = self.room.as_ref();
         let invocation =
-            Invocation { program, dispatch, target, team, operands, prepared, room, status };
+            Invocation { program, dispatch, machine, team, operands, prepared, room, status };
         match &self.kept {
             Some(kept) => kept.with(|to| invocation.pack(to), |packed| invocation.run(packed)),
             None => invocation.run(None),

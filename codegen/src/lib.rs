@@ -39,5 +39,6 @@ pub use code::listing::{PlanStage, PlanTarget, plan_stages, plan_text};
 #[cfg(feature = "versus")]
 pub use contract::versus::gemm_f32;
 pub use device::{CpuDevice, CpuOptions};
-pub use machine::Vectors;
+pub use machine::{Machine, Vectors};
 pub use roofline::{measure_flops, measure_limits};
+pub use run::schedule_text;

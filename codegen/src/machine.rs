@@ -1,4 +1,4 @@
-//! What is known of the processor: the vector instructions that code may use, and its caches.
+//! What is known of the processor: the vector instructions that code may use, and its caches; and [`Machine`], all that the schedule of a product depends on.
 
 use std::fmt;
 use std::str::FromStr;
@@ -129,6 +129,11 @@ impl Width {
     }
 }
 
+/// The least work of a part, counted in cheap element operations: some ten microseconds. Giving a part to a thread that is awake takes
+/// less than one, but what it writes has to be fetched by who reads it next, which on some machines takes longer than what it saves for
+/// parts half as large. Tests split nearly everything.
+const SPLIT: usize = if cfg!(test) { 256 } else { 64 * 1024 };
+
 /// The data caches that a core sees, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caches {
@@ -187,6 +192,70 @@ impl Caches {
     }
 }
 
+/// A core, as far as products depend on it. The instructions must be the CPU's where products run, as [`InstructionSet::of`] ensures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cpu {
+    /// The vectors that are used.
+    pub(crate) instructions: InstructionSet,
+    /// True if it multiplies bf16 in pairs, as `contract::micro::pairs` needs it.
+    pub(crate) pairs: bool,
+    /// Its caches.
+    pub(crate) caches: Caches,
+}
+
+/// All that the schedule of a product depends on besides the product: a core, and how many threads share the work.
+///
+/// A schedule may be chosen for any machine of this architecture. It runs only on the one that it is chosen for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// One of its cores.
+    pub(crate) cpu: Cpu,
+    /// Threads that share the work.
+    pub(crate) threads: usize,
+}
+
+impl Machine {
+    /// A machine that is the same on every computer: `avx512-pairs` (AVX-512 that multiplies bf16 in pairs), `avx512`, `avx2`, `portable` or `neon`, each with
+    /// the caches of a core that has them. `None` for another name, and for the vectors of another architecture.
+    ///
+    /// ```
+    /// use tracecast_codegen::Machine;
+    ///
+    /// assert!(Machine::named("portable", 2).is_some());
+    /// assert!(Machine::named("sse", 2).is_none());
+    /// ```
+    pub fn named(name: &str, threads: usize) -> Option<Machine> {
+        // First-level and second-level cache in KiB, and a core's part of the third level in MiB.
+        let (instructions, [l1, l2, l3]) = match name {
+            #[cfg(target_arch = "x86_64")]
+            "avx512-pairs" => (InstructionSet::Avx512, [48, 2048, 16]),
+            #[cfg(target_arch = "x86_64")]
+            "avx512" => (InstructionSet::Avx512, [32, 1024, 8]),
+            #[cfg(target_arch = "x86_64")]
+            "avx2" => (InstructionSet::Avx2, [32, 512, 4]),
+            #[cfg(target_arch = "aarch64")]
+            "neon" => (InstructionSet::Neon, [64, 1024, 8]),
+            "portable" => (InstructionSet::Portable, [32, 512, 4]),
+            _ => return None,
+        };
+        let caches = Caches { l1: l1 << 10, l2: l2 << 10, l3: l3 << 20 };
+        let cpu = Cpu { instructions, pairs: name == "avx512-pairs", caches };
+        Some(Machine { cpu, threads })
+    }
+
+    /// Into how many parts to cut that much work, which can be cut into `most`.
+    #[inline]
+    pub(crate) fn parts(&self, work: usize, most: usize) -> usize {
+        parts(self.threads, work, most)
+    }
+}
+
+/// Into how many parts threads cut that much work, which can be cut into `most`.
+#[inline]
+pub(crate) fn parts(threads: usize, work: usize, most: usize) -> usize {
+    (work / SPLIT).min(threads).min(most).max(1)
+}
+
 /// A size such as `32K` or `1M`.
 fn bytes(text: &str) -> Option<usize> {
     let (number, unit) = match text.as_bytes().last()? {
@@ -214,6 +283,13 @@ mod tests {
     fn nothing_is_used_that_may_not_be() {
         assert_eq!(Width::of(InstructionSet::of(Vectors::Portable)), None);
         assert_ne!(Width::of(InstructionSet::of(Vectors::Avx2)), Some(Width::Bits512));
+    }
+
+    #[test]
+    fn little_work_is_not_cut() {
+        let parts = |work, most| parts(4, work, most);
+        assert_eq!((parts(2 * SPLIT - 1, 100), parts(9 * SPLIT, 100)), (1, 4));
+        assert_eq!(parts(9 * SPLIT, 3), 3);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use crate::{Case, TestFile};
 use std::fmt::Write;
 use std::sync::Arc;
 use tracecast_codegen::{
-    CpuDevice, CpuOptions, PlanStage, PlanTarget, Vectors, plan_stages, plan_text,
+    CpuDevice, CpuOptions, Machine, PlanStage, PlanTarget, Vectors, plan_stages, plan_text,
+    schedule_text,
 };
 use tracecast_ir::eval::Value;
 use tracecast_ir::kernel::Kernel;
@@ -126,9 +127,13 @@ fn fused(file: &TestFile, graph: &Graph) -> Result<Verified, String> {
 }
 
 /// `test plan of=TRANSFORMATION [no-fold] [optimised]`: the plans of each kernel before and after a transformation of plans, or once if it
-/// changes nothing. `test plan [on=portable,avx2,avx512]`: the finished plans with their phases for such a CPU, whatever CPU this is.
+/// changes nothing. `test plan [on=portable,avx2,avx512]`: the finished plans with their phases for such a CPU, whatever CPU this is. `test plan machine=NAME,NAME
+/// [threads=2]`: the schedule that is chosen for each product on such a machine, in the same way; only x86-64 has them all.
 pub(crate) fn plan(file: &TestFile, case: &Case) -> Result<String, String> {
-    file.knows(&["of", "on", "device", "dtype", "no-fold", "optimised"])?;
+    file.knows(&["of", "on", "machine", "threads", "device", "dtype", "no-fold", "optimised"])?;
+    if file.option("machine").is_some() && !cfg!(target_arch = "x86_64") {
+        return Ok(case.expected.join("\n"));
+    }
     let fused = fused(file, &traced(file, case, None)?)?;
     let mut kernels: Vec<&Kernel> = Vec::new();
     for id in fused.nodes() {
@@ -150,6 +155,17 @@ pub(crate) fn plan(file: &TestFile, case: &Case) -> Result<String, String> {
                 true => format!("{name} changes nothing:\n{after}"),
                 false => format!("before {name}:\n{before}after {name}:\n{after}"),
             };
+            continue;
+        }
+        if let Some(machines) = file.option("machine") {
+            let threads = file.option("threads").unwrap_or("2");
+            let threads = threads.parse().map_err(|_| format!("found `{threads}` threads"))?;
+            for name in machines.split(',') {
+                let machine = Machine::named(name, threads);
+                let machine = machine.ok_or_else(|| format!("no machine is named `{name}`"))?;
+                let line = schedule_text(kernel, &machine).map_err(|e| e.to_string())?;
+                out += &line.map_or(String::new(), |line| format!("{name}: {line}\n"));
+            }
             continue;
         }
         let mut last = (String::new(), "");

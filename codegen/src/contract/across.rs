@@ -27,7 +27,7 @@ impl Correlation<'_> {
     }
 
     /// The most windows along the first axis whose image and sums stay in the second-level cache.
-    fn most_across<E: Engine>(&self, whole: &Image) -> usize {
+    pub(super) fn most_across<E: Engine>(&self, whole: &Image) -> usize {
         let [all, each] = whole.windows();
         let numbers = self.place_by_place(whole).room() / all + 2 * E::LANES * each;
         (self.cpu.caches.l2 / 2 / (numbers * size_of::<E::Num>()).max(1)).clamp(1, all)

@@ -6,8 +6,9 @@ use super::micro::{Engine, eights, few};
 use super::operand::Scratch;
 use super::pack::{Lines, room, strips};
 use super::span::leading;
-use super::{Finish, Work};
+use super::{Chosen, Finish, Load, Schedule, Work};
 use crate::machine::InstructionSet;
+use smallvec::smallvec;
 use tracecast_ir::DType;
 
 /// So many columns are summed before the epilogue gets them.
@@ -31,6 +32,28 @@ impl Work<'_> {
 
     fn has_avx512(&self) -> bool {
         self.cpu.instructions == InstructionSet::Avx512
+    }
+
+    /// The left operand, if its rows are read in place.
+    fn rows_in_place(&self) -> Option<Lines> {
+        let fits = |a: &Lines| a.along == 1 && a.dtype == DType::F32 && a.round.is_none();
+        self.a.in_memory().filter(fits)
+    }
+
+    /// What is chosen for few rows and such columns.
+    pub(super) fn chosen_along(&self) -> Chosen {
+        let rows = self.rows.len();
+        let columns = match self.has_avx512() {
+            true => few::COLUMNS,
+            false => eights::VECTORS[rows - 1] * eights::SIDE,
+        };
+        let left = self.a.source.load(self.rows_in_place().is_some());
+        Chosen {
+            swapped: self.traded,
+            tile: Some([rows, columns]),
+            blocks: smallvec![("nc", TOGETHER)],
+            ..Chosen::new(Schedule::Gemv, [left, Load::InPlace])
+        }
     }
 
     /// Runs it for few rows and such columns.
@@ -57,8 +80,7 @@ impl Work<'_> {
         scratch: &mut Scratch,
         finish: &mut Finish<'_>,
     ) {
-        let as_it_lies = |a: &Lines| a.along == 1 && a.dtype == DType::F32 && a.round.is_none();
-        let a = if let Some(lines) = self.a.in_memory().filter(as_it_lies) {
+        let a = if let Some(lines) = self.rows_in_place() {
             few::Rows { base: lines.from(self.rows.start, 0).base.cast(), row: lines.across }
         } else {
             let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);

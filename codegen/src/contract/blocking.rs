@@ -3,18 +3,7 @@
 use super::micro::Engine;
 #[cfg(test)]
 use crate::machine::Vectors;
-use crate::machine::{Caches, InstructionSet};
-
-/// What a contraction needs to know of the CPU. The instructions must be the CPU's, as [`InstructionSet::of`] ensures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cpu {
-    /// The vectors that are used.
-    pub(crate) instructions: InstructionSet,
-    /// True if it multiplies bf16 in pairs, as `micro::pairs` needs it.
-    pub(crate) pairs: bool,
-    /// Its caches.
-    pub(crate) caches: Caches,
-}
+use crate::machine::{Caches, Cpu, InstructionSet};
 
 impl Cpu {
     /// This CPU with these of its instructions.

@@ -4,7 +4,6 @@
 //! Batches have the same shapes and windows. An image is filled for each of them, its borders of zeros once; left operands that come again
 //! after a period are packed once.
 
-use super::blocking::Cpu;
 use super::direct::Direct;
 use super::image::{Beside, Image, Places};
 use super::micro::field::{Field, MOST_VECTORS, most_lines};
@@ -13,15 +12,15 @@ use super::micro::{Engine, Number};
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, Wider, room, strips};
 use super::rooms::Rooms;
-use super::span::may_be_subnormal;
+use super::span::{may_be_subnormal, tile};
 use super::windows::Seen;
 use super::{groups, with_engine};
-use crate::machine::InstructionSet;
+use crate::machine::{Cpu, InstructionSet};
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// Sums of so many numbers are handed on together.
+/// Numbers of the sums that are handed on together.
 const TOGETHER: usize = 8192;
 /// The same where they take no other room.
 const TOGETHER_BY_LINE: usize = 2048;
@@ -29,7 +28,7 @@ const TOGETHER_BY_LINE: usize = 2048;
 pub(super) const SOME: usize = 4;
 /// What so many steps read of an image stays in the first-level cache for all rows.
 pub(super) const PIECE: usize = 192;
-/// Lines of sums are moved so many numbers at a time.
+/// Numbers of a line of sums that are moved together.
 pub(super) const MOVED: usize = 16;
 
 /// What takes the sums: first row and rows, counted through all batches, the columns, and the sums, row by row without gaps.
@@ -70,6 +69,21 @@ pub(crate) struct Stored {
     pub(crate) ld: usize,
     /// Of what dtype they are there: that of the sums, or a 16-bit float, to which those that are stored line by line are rounded. Others are handed on.
     pub(crate) dtype: DType,
+}
+
+/// The loops that sum.
+pub(super) enum Loops {
+    /// Over channels that are read in place.
+    #[cfg(target_arch = "x86_64")]
+    InPlace,
+    /// Over batches in the lanes of a vector, with a few columns each,
+    Few(SideBySide),
+    /// or with many.
+    Lines(SideBySide),
+    /// With vectors across these rows.
+    Across([usize; 2]),
+    /// With vectors along columns.
+    Columns,
 }
 
 /// Batches that lie at even distances, of one row each: the left operand's row is that of all of them.
@@ -136,32 +150,45 @@ impl Correlation<'_> {
         }
         let rooms = || self.rooms(counts);
         scratch.held_to(rooms, |scratch| {
-            #[cfg(target_arch = "x86_64")]
-            if self.is_depthwise() {
+            with_engine!(self.cpu, self.acc, self.pairs, E => match self.loops() {
                 // SAFETY: the caller's contract.
-                return unsafe { self.run_depthwise((batches, windows), at, scratch, hand) };
-            }
-            with_engine!(self.cpu, self.acc, self.pairs, E => match self.beside {
-                // SAFETY: the caller's contract.
-                Some(side) if side.few => unsafe {
+                #[cfg(target_arch = "x86_64")]
+                Loops::InPlace => unsafe {
+                    self.run_depthwise((batches, windows), at, scratch, hand)
+                },
+                // SAFETY: as above.
+                Loops::Few(side) => unsafe {
                     self.run_beside::<E>(side, batches, at, scratch, hand)
                 },
                 // SAFETY: as above.
-                Some(side) => unsafe {
+                Loops::Lines(side) => unsafe {
                     self.run_lines::<E>(side, (batches, windows), at, scratch, hand)
                 },
                 // SAFETY: as above.
-                None => match self.across {
-                    // SAFETY: as above.
-                    Some([first, end]) => unsafe {
-                        let part = (first..end, batches, windows);
-                        self.run_across::<E>(part, at, scratch, hand)
-                    },
-                    // SAFETY: as above.
-                    None => unsafe { self.run_with::<E>((batches, windows), at, scratch, hand) },
+                Loops::Across([first, end]) => unsafe {
+                    let part = (first..end, batches, windows);
+                    self.run_across::<E>(part, at, scratch, hand)
+                },
+                // SAFETY: as above.
+                Loops::Columns => unsafe {
+                    self.run_with::<E>((batches, windows), at, scratch, hand)
                 },
             });
         });
+    }
+
+    /// Which loops sum.
+    pub(super) fn loops(&self) -> Loops {
+        #[cfg(target_arch = "x86_64")]
+        if self.is_depthwise() {
+            return Loops::InPlace;
+        }
+        match (self.beside, self.across) {
+            (Some(side), _) if side.few => Loops::Few(side),
+            (Some(side), _) => Loops::Lines(side),
+            (None, Some(rows)) => Loops::Across(rows),
+            (None, None) => Loops::Columns,
+        }
     }
 
     /// What it takes for so many batches and windows.
@@ -171,19 +198,19 @@ impl Correlation<'_> {
 
     fn rooms_with<E: Engine>(&self, batches: usize, windows: usize) -> Rooms {
         let Some((seen, _)) = self.windows() else { return Rooms::default() };
-        if let Some([first, end]) = self.across {
+        if let Loops::Across([first, end]) = self.loops() {
             let counts = [end - first, batches, windows];
             return self.rooms_across::<E>(seen, counts);
         }
         let Some(whole) = self.image(seen, None) else { return Rooms::default() };
-        #[cfg(target_arch = "x86_64")]
-        if self.is_depthwise() {
-            return self.rooms_depthwise(&whole, batches, windows);
-        }
-        match self.beside {
-            Some(side) if side.few => return self.rooms_beside::<E>(seen, &whole),
-            Some(side) => return self.rooms_lines::<E>(seen, &whole, (side, batches), windows),
-            None => {}
+        match self.loops() {
+            #[cfg(target_arch = "x86_64")]
+            Loops::InPlace => return self.rooms_depthwise(&whole, batches, windows),
+            Loops::Few(_) => return self.rooms_beside::<E>(seen, &whole),
+            Loops::Lines(side) => {
+                return self.rooms_lines::<E>(seen, &whole, (side, batches), windows);
+            }
+            Loops::Across(_) | Loops::Columns => {}
         }
         let [_, each] = whole.windows();
         let count = windows.min(self.most::<E>(&whole));
@@ -218,13 +245,13 @@ impl Correlation<'_> {
     }
 
     /// What windows see, of some of them or all.
-    fn image(&self, seen: &Seen, band: Option<Range<usize>>) -> Option<Image> {
+    pub(super) fn image(&self, seen: &Seen, band: Option<Range<usize>>) -> Option<Image> {
         let image = Image::of(seen, band)?;
         if self.pairs { image.joined() } else { Some(image) }
     }
 
     /// The most windows along the first axis whose image and sums stay in the second-level cache, or, if vectors go along lines, in the first-level one.
-    fn most<E: Engine>(&self, whole: &Image) -> usize {
+    pub(super) fn most<E: Engine>(&self, whole: &Image) -> usize {
         let [all, each] = whole.windows();
         let numbers = whole.room() / all + self.rows * each;
         let by_line = self.goes_by_line(whole, E::LANES);
@@ -234,7 +261,7 @@ impl Correlation<'_> {
     }
 
     /// True if vectors of so many numbers go along lines of columns: there is one row, of a few steps.
-    fn goes_by_line(&self, image: &Image, lanes: usize) -> bool {
+    pub(super) fn goes_by_line(&self, image: &Image, lanes: usize) -> bool {
         self.rows == 1 && self.k <= CONTRACT_BLOCK && image.fills_vectors(lanes)
     }
 
@@ -255,8 +282,7 @@ impl Correlation<'_> {
 
     /// Vectors of columns that are summed together.
     pub(super) fn widest<E: Engine>(&self) -> usize {
-        let most = self.rows.div_ceil(self.rows.div_ceil(E::ROWS));
-        E::columns(most) / E::LANES
+        tile::<E>(self.rows)[1] / E::LANES
     }
 
     /// Numbers of the sums of a band, and behind them of the chains that go on from a piece of a block to the next.
@@ -265,7 +291,7 @@ impl Correlation<'_> {
     }
 
     /// The left operand of the first batch, if it is read as it lies.
-    fn in_place<E: Engine>(&self) -> Option<Ready<E::Num>> {
+    pub(super) fn in_place<E: Engine>(&self) -> Option<Ready<E::Num>> {
         let Source::Matrix { base, dtype, round: None, col, .. } = self.a else { return None };
         (self.rows == 1 && dtype == E::Num::DTYPE).then(|| Ready {
             base: base.cast(),

@@ -25,6 +25,12 @@ impl Correlation<'_> {
         image.is_some_and(|image| image.is_depthwise(self.cpu, self.acc, of, true))
     }
 
+    /// The most planes that are summed together.
+    pub(super) fn planes_together(&self, image: &Image) -> usize {
+        let [_, each] = image.windows();
+        if each <= SHORT { MOST_PLANES } else { MOST_PLANES / 2 }
+    }
+
     /// True if sums are rounded to bf16 as they are stored: with AVX2 only those of bf16.
     pub(super) fn rounds(&self) -> bool {
         let is_bf16 = |source: &Source<'_>| match *source {
@@ -161,7 +167,7 @@ impl Correlation<'_> {
             }
         };
         // Batches a period apart have the same weights, and are summed together.
-        let most = if each <= SHORT { MOST_PLANES } else { MOST_PLANES / 2 };
+        let most = self.planes_together(&image);
         for first in batches.clone().step_by(most * self.period) {
             let end = batches.end.min(first + most * self.period);
             let (whole, rest) = ((end - first) / self.period, (end - first) % self.period);

@@ -43,9 +43,20 @@ impl Band {
             image: places,
         }
     }
+
+    /// Positions along a window each way, if the engine lets windows slide.
+    fn slides<E: Engine>(&self) -> Option<usize> {
+        self.sliding.filter(|_| E::SLIDES)
+    }
 }
 
 impl Correlation<'_> {
+    /// The batches and columns that are summed together.
+    pub(super) fn tile_of_lines<E: Engine>(&self, image: &Image) -> [usize; 2] {
+        let slides = Band::of(image).slides::<E>().is_some();
+        [E::LANES, if slides { sliding::LINES * sliding::WINDOWS } else { E::LINE }]
+    }
+
     /// What [`Correlation::run_lines`] takes for so many windows.
     pub(super) fn rooms_lines<E: Engine>(
         &self,
@@ -83,7 +94,7 @@ impl Correlation<'_> {
     }
 
     /// The most windows along the first axis whose image and sums stay in the first-level cache, for a vector of batches, or some.
-    fn most_lines<E: Engine>(&self, whole: &Image) -> usize {
+    pub(super) fn most_lines<E: Engine>(&self, whole: &Image) -> usize {
         let [all, each] = whole.windows();
         let numbers = whole.place_by_place().room() / all + each;
         let bytes = numbers.saturating_mul(E::LANES * size_of::<E::Num>()).max(1);
@@ -237,7 +248,7 @@ unsafe fn lines<E: Engine>(
     at: &[isize],
     sums: *mut E::Num,
 ) {
-    if let Some(taps) = band.sliding.filter(|_| E::SLIDES) {
+    if let Some(taps) = band.slides::<E>() {
         // SAFETY: the caller's contract.
         return unsafe { slide::<E>(band, taps, (a, image), at, sums) };
     }

@@ -20,6 +20,7 @@ mod attend;
 mod beside;
 mod blocking;
 mod channels;
+mod chosen;
 mod correlate;
 #[cfg(target_arch = "x86_64")]
 mod depthwise;
@@ -38,6 +39,7 @@ mod positions;
 mod prefetch;
 mod ready;
 mod rooms;
+mod schedule;
 mod shared;
 mod span;
 mod stretch;
@@ -48,8 +50,9 @@ mod transposed;
 pub(crate) mod versus;
 mod windows;
 
-pub(crate) use attend::{Dropped, Gradients, Place, Problem, QUERIES, Unit, attend, numbers};
-pub(crate) use blocking::Cpu;
+pub(crate) use attend::{
+    Dropped, Gradients, Place, Problem, QUERIES, Unit, attend, chosen_for_attention, numbers,
+};
 pub(crate) use channels::Channels;
 pub(crate) use correlate::{Correlation, SideBySide, Stored};
 pub(crate) use image::Image;
@@ -60,16 +63,19 @@ pub(crate) use phases::Phases;
 pub(crate) use positions::Positions;
 pub(crate) use prefetch::Prefetch;
 pub(crate) use rooms::{Rooms, rooms, rooms_to_keep};
+pub(crate) use schedule::{Chosen, Shared};
 pub(crate) use shared::{Kept, can_be_shared, shared_bytes};
 pub(crate) use transposed::{Placed, Transposed};
 pub(crate) use windows::{Axis, Bound, MOST_BOUNDS, Seen};
 
-use crate::machine::InstructionSet;
+use crate::machine::{Cpu, InstructionSet};
 use blocking::Blocking;
 use micro::{Engine, Number};
 use operand::Operand;
 use pack::{Lines, Wider, pack, panels as panels_of, room};
-use span::{Left, Out, Right, block, chain_room, leading};
+use schedule::{Load, Schedule};
+use smallvec::smallvec;
+use span::{Left, Out, Right, block, chain_room, leading, tile};
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
@@ -147,6 +153,21 @@ pub(crate) unsafe fn contract(
             unsafe { work.run::<E>(scratch, &mut finish) }
         });
     });
+}
+
+/// What is chosen for a product of these sizes.
+pub(crate) fn chosen(
+    cpu: &Cpu,
+    acc: DType,
+    [rows, cols, k]: [usize; 3],
+    [a, b]: [&Source<'_>; 2],
+) -> Chosen {
+    let work = Work::new(cpu, 0..rows, 0..cols, k, [a, b], &[]);
+    #[cfg(target_arch = "x86_64")]
+    if acc == DType::F32 && work.along_k().is_some() {
+        return work.chosen_along();
+    }
+    with_engine!(cpu, acc, work.in_pairs(), E => work.chosen::<E>())
 }
 
 /// True if all of a right operand of so many columns and steps, used by so many rows, is read as it lies.
@@ -261,6 +282,20 @@ impl Work<'_> {
         let part = if by_panel { blocking.part(CONTRACT_BLOCK) } else { CONTRACT_BLOCK };
         let one_group = self.rows.len() <= blocking.rows;
         (blocking, part, one_group)
+    }
+
+    fn chosen<E: Engine>(&self) -> Chosen {
+        let (Blocking { rows, columns, .. }, part, _) = self.cut::<E>();
+        let in_place = [self.left_as_it_lies::<E>(), self.as_it_lies::<E>()];
+        let loads = [(self.a, in_place[0]), (self.b, in_place[1])]
+            .map(|(operand, lines)| operand.source.load(lines.is_some()));
+        Chosen {
+            swapped: self.traded,
+            pairs: E::DEPTH == 2,
+            tile: Some(tile::<E>(self.rows.len().min(rows))),
+            blocks: smallvec![("mc", rows), ("nc", columns), ("kc", part)],
+            ..Chosen::new(Schedule::Gemm, loads)
+        }
     }
 
     /// # Safety

@@ -4,6 +4,7 @@ use super::micro::Engine;
 use super::pack::{Elements, Lines, Matrices, Wider, pack, pack_apart, strips};
 use super::panels::Panels;
 use super::rooms::Rooms;
+use super::schedule::Load;
 use super::windows::{Brought, Runs, Seen, bring, brought, grow};
 use crate::error::no_memory;
 use std::ops::Range;
@@ -84,6 +85,17 @@ impl Source<'_> {
             }
             Source::Fill { dtype, .. } => *dtype == DType::BF16,
             Source::Packed { panels, .. } => panels.pairs,
+        }
+    }
+
+    /// How it is read: in place, or packed.
+    pub(super) fn load(&self, in_place: bool) -> Load {
+        match self {
+            _ if in_place => Load::InPlace,
+            Source::Matrix { .. } => Load::Packed,
+            Source::Windows { .. } => Load::Gathered,
+            Source::Fill { .. } => Load::Computed,
+            Source::Packed { .. } => Load::Prepacked,
         }
     }
 

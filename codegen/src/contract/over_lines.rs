@@ -2,17 +2,17 @@
 //!
 //! Vectors go along windows. Planes of both operands are read where they lie, or packed as they are if they have other elements than an engine reads.
 
-use super::blocking::Cpu;
 use super::image::Image;
 use super::micro::Engine;
 use super::micro::sweep::{Strip, Sweep, TAPS};
 use super::operand::{Scratch, Source};
 use super::pack::{Elements, Wider};
 use super::rooms::Rooms;
+use super::schedule::{Chosen, Layout, Load, Pass, Schedule};
 use super::shared::add_up;
 use super::windows::{Axis, MOST_BOUNDS, Seen};
 use super::with_engine;
-use crate::machine::InstructionSet;
+use crate::machine::{Cpu, InstructionSet};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -138,6 +138,18 @@ impl OverLines<'_> {
     /// What it takes for so many lines of batches.
     pub(crate) fn rooms(&self, count: usize) -> Rooms {
         with_engine!(self.cpu, self.acc, false, E => self.rooms_with::<E>(count))
+    }
+
+    /// What is chosen.
+    pub(crate) fn chosen(&self) -> Chosen {
+        with_engine!(self.cpu, self.acc, false, E => {
+            let (layout, load) = match self.is_read_in_place::<E>() {
+                true => (Layout::InPlace, Load::InPlace),
+                false => (Layout::Packed, Load::Packed),
+            };
+            let schedule = Schedule::Depthwise(Pass::WeightGrad, layout);
+            Chosen { tile: Some([E::LANES, COLUMNS]), ..Chosen::new(schedule, [load; 2]) }
+        })
     }
 
     fn rooms_with<E: Engine>(&self, count: usize) -> Rooms {

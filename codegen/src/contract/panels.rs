@@ -4,13 +4,12 @@
 //! two steps of bf16 where these are multiplied in pairs; else they have the dtype of the values if the innermost loop reads that,
 //! so that a copy takes no more memory than the operand did.
 
-use super::blocking::Cpu;
 use super::micro::Engine;
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Wider, pack, panels, room};
 use super::rooms::rooms_to_keep;
 use super::with_engine;
-use crate::machine::InstructionSet;
+use crate::machine::{Cpu, InstructionSet};
 use crate::routines::{NarrowFloat, Tiles};
 use std::ops::Range;
 use tracecast_ir::DType;

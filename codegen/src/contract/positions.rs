@@ -10,7 +10,6 @@
 //! pairs go across the end of a line or an example, and there is a copy of the image for each distance. A channel with a single column is packed instead, step after
 //! step, where numbers are pairs or it is widened.
 
-use super::blocking::Cpu;
 use super::channels::Channels;
 use super::edges::Edges;
 use super::image::Image;
@@ -21,12 +20,14 @@ use super::pack::{Lines, panels, room, turn_sums};
 use super::prefetch::Later;
 use super::ready::{Ready, TOGETHER, Way, packed_line};
 use super::rooms::Rooms;
+use super::schedule::{Chosen, Load, Schedule};
 use super::shared::Kept;
 use super::span::may_be_subnormal;
 use super::stretch::{Cut, Stretch};
 use super::windows::brought;
 use super::{groups, with_engine};
-use crate::machine::InstructionSet;
+use crate::machine::{Cpu, InstructionSet};
+use smallvec::smallvec;
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
@@ -81,6 +82,32 @@ impl Positions<'_> {
     /// What it takes for so many rows and channels.
     pub(crate) fn rooms(&self, counts: [usize; 2], k: usize) -> Rooms {
         with_engine!(self.cpu, self.acc, self.in_pairs(), E => self.rooms_with::<E>(counts, k))
+    }
+
+    /// What is chosen for these rows and channels, where `split_k` threads share `k`.
+    pub(crate) fn chosen(&self, counts: [usize; 2], k: usize, split_k: usize) -> Chosen {
+        with_engine!(self.cpu, self.acc, self.in_pairs(), E => {
+            let cut = Cut::of::<E>(self, counts, k / self.channels.examples);
+            let source = match self.way() {
+                Way::InPlace => Load::InPlace,
+                Way::AtEdges => Load::InPlaceButEdges,
+                Way::Packed => Load::Packed,
+                Way::Images => Load::Padded,
+            };
+            let Cut { rows, channels, examples, steps, strip, .. } = cut;
+            Chosen {
+                swapped: self.is_traded,
+                pairs: E::DEPTH == 2,
+                tile: Some([rows.min(2 * E::LANES), strip]),
+                blocks: smallvec![
+                    ("mc", rows),
+                    ("channels", channels),
+                    ("examples", examples),
+                    ("kc", steps),
+                ],
+                ..Chosen::new(Schedule::WeightGrad { source, split_k }, [self.a.load(false), source])
+            }
+        })
     }
 
     /// True if the operands are multiplied in pairs.

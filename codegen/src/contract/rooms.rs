@@ -10,8 +10,8 @@ use super::pack::room;
 use super::panels::{PIECE, Panels};
 use super::span::chain_room;
 use super::windows::Runs;
-use super::{Cpu, NARROW, Work, with_engine};
-use crate::machine::InstructionSet;
+use super::{NARROW, Work, with_engine};
+use crate::machine::{Cpu, InstructionSet};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 

@@ -152,6 +152,12 @@ pub(super) fn leading<E: Engine>(columns: usize) -> usize {
     if ld.is_multiple_of(512) { ld + E::LANES } else { ld }
 }
 
+/// The register tile of a product of this many rows: even strips of rows, by vectors of columns.
+pub(super) fn tile<E: Engine>(rows: usize) -> [usize; 2] {
+    let most = rows.div_ceil(rows.div_ceil(E::ROWS));
+    [most, E::columns(most)]
+}
+
 /// How many numbers [`block`] needs for the chains of so many rows.
 pub(super) fn chain_room<E: Engine>(rows: usize) -> usize {
     rows * E::columns(1).max(E::WIDTH)
@@ -172,7 +178,7 @@ pub(super) unsafe fn block<E: Engine>(
     chains: *mut E::Num,
 ) {
     let out = Out { tiny: may_be_subnormal(left.least(), right.least), ..out };
-    let widest = E::columns(m.div_ceil(m.div_ceil(E::ROWS)));
+    let [_, widest] = tile::<E>(m);
     let whole = right.in_place.map_or(0, |(_, whole)| whole);
     let strips = strips(m, E::ROWS);
     let span = |start: usize, columns: Columns| {

@@ -1,11 +1,10 @@
 //! How contractions over positions are cut: rows and channels that are summed together, the steps whose images are there at a time, and about how long that takes.
 
-use super::blocking::Cpu;
 use super::channels::Channels;
 use super::micro::Engine;
 use super::positions::Positions;
 use super::with_engine;
-use crate::machine::InstructionSet;
+use crate::machine::{Cpu, InstructionSet};
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
@@ -48,6 +47,8 @@ pub(super) struct Cut {
     /// Steps of a panel that stay in the first-level cache, and those that are packed at once: a part of a block, or whole ones.
     pub(super) steps: usize,
     pub(super) packed: usize,
+    /// The most columns that are summed together.
+    pub(super) strip: usize,
     /// A panel is used once: all columns are summed together.
     pub(super) is_once: bool,
     /// From a column of the sums to the next.
@@ -80,7 +81,7 @@ impl Cut {
         let is_once = channels * taps <= strip && E::DEPTH == 1;
         let is_short = is_once || work.channels.is_whole && E::DEPTH == 1;
         let [steps, packed] = if is_short { [near; 2] } else { [steps, packed] };
-        Cut { rows, channels, examples, apart, steps, packed, is_once, ld }
+        Cut { rows, channels, examples, apart, steps, packed, strip, is_once, ld }
     }
 
     /// The stretch that a step is in, if there are more up to an end. Numbers hold so many steps.

@@ -3,7 +3,6 @@
 //!
 //! Sums of columns two apart see numbers side by side. Vectors of them go over the end of a line, and what they write there is written again with the next one.
 
-use super::blocking::Cpu;
 #[cfg(target_arch = "x86_64")]
 use super::image::SHORT;
 use super::micro::Engine;
@@ -11,8 +10,9 @@ use super::micro::alternating::{Alternating, Kind, MOST_VECTORS, Places};
 use super::operand::Scratch;
 use super::pack::Lines;
 use super::rooms::Rooms;
+use super::schedule::{Chosen, Layout, Load, Pass, Schedule};
 use super::with_engine;
-use crate::machine::InstructionSet;
+use crate::machine::{Cpu, InstructionSet};
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::Moves;
@@ -130,6 +130,16 @@ impl Transposed<'_> {
     pub(crate) fn rooms(&self) -> Rooms {
         let cpu = self.cpu();
         with_engine!(cpu, self.acc(), false, E => self.rooms_with::<E>())
+    }
+
+    /// What is chosen.
+    pub(crate) fn chosen(&self) -> Chosen {
+        let cpu = self.cpu();
+        let lanes = with_engine!(cpu, self.acc(), false, E => <E as Engine>::LANES);
+        let weight = if self.has_numbers() { Load::InPlace } else { Load::Packed };
+        let schedule = Schedule::Depthwise(Pass::Transposed, Layout::Padded);
+        let tile = Some([1, 2 * MOST_VECTORS * lanes]);
+        Chosen { tile, ..Chosen::new(schedule, [weight, Load::Padded]) }
     }
 
     fn rooms_with<E: Engine>(&self) -> Rooms {

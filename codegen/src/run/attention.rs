@@ -2,9 +2,12 @@
 
 use super::memory::{Place, attend, bytes, doubles_mut, place, with_scratch};
 use super::{Invocation, Slots};
-use crate::contract::{Cpu, Dropped, Gradients, Problem, QUERIES, Unit, numbers};
+use crate::contract::{
+    Dropped, Gradients, Problem, QUERIES, Shared, Unit, chosen_for_attention, numbers,
+};
+use crate::machine::{Cpu, Machine};
 use crate::plan::attention::BoundAttention;
-use crate::threads::{Team, part};
+use crate::threads::part;
 use smallvec::SmallVec;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::attention::{Extents, Pass, Placed, kept_scale};
@@ -14,10 +17,10 @@ const UNITS: usize = 4;
 
 /// Runs it.
 pub(super) fn run(attention: &BoundAttention, invocation: &Invocation<'_>) {
-    let cpu = Cpu::with(invocation.target.instructions);
-    let problem = problem(attention, &cpu, invocation.operands);
-    let units = Units::of(&attention.extents, problem.pass, invocation.team.threads());
-    let parts = parts(attention, invocation.team);
+    let machine = invocation.machine;
+    let problem = problem(attention, &machine.cpu, invocation.operands);
+    let units = Units::of(&attention.extents, problem.pass, machine.threads);
+    let parts = parts(attention, machine);
     let needed = numbers_of_thread(attention);
     invocation.team.each(parts, |i| {
         with_scratch(|scratch| {
@@ -42,12 +45,20 @@ fn numbers_of_thread(attention: &BoundAttention) -> usize {
 }
 
 /// Into how many parts a run is cut.
-pub(super) fn parts(attention: &BoundAttention, team: &Team) -> usize {
+pub(super) fn parts(attention: &BoundAttention, machine: &Machine) -> usize {
     let Extents { batch, heads, queries, keys, width, value, .. } = attention.extents;
     // A product is much cheaper than other operations.
     let work = batch * heads * queries * keys * (width + value) / 16;
-    let units = Units::of(&attention.extents, attention.attend.pass, team.threads());
-    team.parts(work, units.count())
+    let units = Units::of(&attention.extents, attention.attend.pass, machine.threads);
+    machine.parts(work, units.count())
+}
+
+/// What is chosen, and how threads cut the run.
+pub(super) fn chosen(attention: &BoundAttention, machine: &Machine) -> Shared {
+    let pass = attention.attend.pass;
+    let units = Units::of(&attention.extents, pass, machine.threads).count();
+    let chosen = chosen_for_attention();
+    (chosen, [("units", units), ("threads", parts(attention, machine)), ("rows", 1)])
 }
 
 /// Units of work: heads of keys, each cut along its queries, along its keys, or not at all.

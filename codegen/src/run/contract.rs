@@ -12,10 +12,10 @@ use super::positions::OverPositions;
 use super::sums::Sums;
 use super::together::{Together, seen};
 use super::{Invocation, Slots};
-use crate::contract::{self as products, Cpu, PIECE, Panels, Prefetch, Rooms, Seen, Source};
-use crate::machine::InstructionSet;
+use crate::contract::{self as products, PIECE, Panels, Prefetch, Rooms, Seen, Shared, Source};
+use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};
-use crate::threads::{Team, part};
+use crate::threads::part;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -73,26 +73,48 @@ impl Cut {
     }
 }
 
+/// Which driver runs a contraction.
+pub(super) enum Driver {
+    Lines(WindowLines),
+    Positions(OverPositions),
+    Images(Images),
+    /// Any other, as a product of matrices.
+    Product,
+}
+
+impl Driver {
+    /// The first that the contraction is fit for, and that is better than the next.
+    pub(super) fn of(contract: &BoundContract, cpu: &Cpu) -> Driver {
+        if let Some(lines) = WindowLines::of(contract) {
+            Driver::Lines(lines)
+        } else if let Some(positions) = OverPositions::of(contract, cpu) {
+            Driver::Positions(positions)
+        } else if let Some(images) = Images::of(contract, cpu) {
+            Driver::Images(images)
+        } else {
+            Driver::Product
+        }
+    }
+}
+
 /// Runs it; with its right operand packed if an earlier run has kept it.
 pub(super) fn run(
     contract: &BoundContract,
     invocation: &Invocation<'_>,
     kept: Option<&PackedOperand>,
 ) {
-    let operands = invocation.operands;
-    if let Some(lines) = WindowLines::of(contract) {
-        return lines.run(contract, invocation);
+    let (operands, machine) = (invocation.operands, invocation.machine);
+    match Driver::of(contract, &machine.cpu) {
+        Driver::Lines(lines) => return lines.run(contract, invocation),
+        Driver::Positions(positions) => return positions.run(contract, invocation),
+        Driver::Images(images) => return images.run(contract, invocation),
+        Driver::Product => {}
     }
-    if let Some(positions) = OverPositions::of(contract, invocation.target.instructions) {
-        return positions.run(contract, invocation);
-    }
-    if let Some(images) = Images::of(contract, invocation.target.instructions) {
-        return images.run(contract, invocation);
-    }
-    let cpu = Cpu::with(invocation.target.instructions);
-    let together =
-        if kept.is_some() { Together::none(contract) } else { Together::of(contract, &cpu) };
-    let cut = cut(contract, invocation.team, &together, kept.is_some());
+    let together = match kept {
+        Some(_) => Together::none(contract),
+        None => Together::of(contract, &machine.cpu),
+    };
+    let cut = cut(contract, machine, &together, kept.is_some());
     let run = ContractRun { contract, invocation, kept, together: &together };
     with_places(&contract.largest, cut.tasks(), std::slice::from_ref(operands), |largest| {
         if contract.columns.is_empty() {
@@ -105,53 +127,77 @@ pub(super) fn run(
 }
 
 /// Into how many parts a run is cut, at most.
-pub(super) fn parts(contract: &BoundContract, team: &Team) -> usize {
+pub(super) fn parts(contract: &BoundContract, machine: &Machine) -> usize {
     let elements = contract.batch.iter().product::<usize>() * contract.m * contract.n;
-    team.parts(elements * contract.cost().max(1), usize::MAX)
+    machine.parts(elements * contract.cost().max(1), usize::MAX)
 }
 
 /// Into how many parts a run is cut, at most, and what packing in any of them takes.
 pub(super) fn rooms(
     contract: &BoundContract,
-    instructions: InstructionSet,
-    team: &Team,
+    machine: &Machine,
     packing: Option<&Packing>,
 ) -> (usize, Rooms) {
-    let cpu = Cpu::with(instructions);
-    if let Some(lines) = WindowLines::of(contract) {
-        return lines.rooms(contract, &cpu, team);
+    let cpu = &machine.cpu;
+    match Driver::of(contract, cpu) {
+        Driver::Lines(lines) => return lines.rooms(contract, machine),
+        Driver::Positions(positions) => return positions.rooms(contract, machine),
+        Driver::Images(images) => return images.rooms(contract, machine),
+        Driver::Product => {}
     }
-    if let Some(positions) = OverPositions::of(contract, instructions) {
-        return positions.rooms(contract, &cpu, team);
+    let part_rooms = |together: &Together, [a, b]: [Source<'_>; 2]| {
+        let cut = cut(contract, machine, together, matches!(b, Source::Packed { .. }));
+        let [down, across] = cut.grid;
+        let of = |i: usize| {
+            let rows = part(contract.m, cut.units[0], down, i / across).len();
+            let cols = part(together.columns(), cut.units[1], across, i % across).len();
+            products::rooms(cpu, contract.acc, [rows, cols, contract.k], [&a, &b])
+        };
+        (cut.tasks(), (0..down * across).map(of).fold(Rooms::default(), Rooms::max))
+    };
+    let together = Together::of(contract, cpu);
+    let (tasks, all) = with_sources(contract, &together, |sources| part_rooms(&together, sources));
+    let Some(packing) = packing else { return (tasks, all) };
+    // The first runs are those without panels. What packs all of them takes a part's room as well.
+    let to_keep = products::rooms_to_keep(cpu, &packing.panels);
+    let kept = Source::Packed { base: std::ptr::null(), panels: packing.panels, least: u16::MAX };
+    let none = Together::none(contract);
+    let (tasks_with, all_with) =
+        with_sources(contract, &none, |[a, _]| part_rooms(&none, [a, kept]));
+    (tasks.max(tasks_with), all.max(all_with).max(to_keep))
+}
+
+/// What is chosen for the first part, and how threads cut the run.
+pub(super) fn chosen(contract: &BoundContract, machine: &Machine) -> Option<Shared> {
+    match Driver::of(contract, &machine.cpu) {
+        Driver::Lines(lines) => return Some(lines.chosen(contract, machine)),
+        Driver::Positions(positions) => return Some(positions.chosen(contract, machine)),
+        Driver::Images(images) => return images.chosen(contract, machine),
+        Driver::Product => {}
     }
-    if let Some(images) = Images::of(contract, instructions) {
-        return images.rooms(contract, &cpu, team);
-    }
+    let together = Together::of(contract, &machine.cpu);
+    let Cut { groups, grid: [down, across], units } = cut(contract, machine, &together, false);
+    let rows = part(contract.m, units[0], down, 0).len();
+    let columns = part(together.columns(), units[1], across, 0).len();
+    let chosen = with_sources(contract, &together, |[a, b]| {
+        products::chosen(&machine.cpu, contract.acc, [rows, columns, contract.k], [&a, &b])
+    });
+    Some((chosen, [("batches", groups), ("rows", down), ("columns", across)]))
+}
+
+/// Calls `with` with both factors, which lie nowhere, of the batches that go together.
+fn with_sources<T>(
+    contract: &BoundContract,
+    together: &Together,
+    with: impl FnOnce([Source<'_>; 2]) -> T,
+) -> T {
     let [left, right] = &contract.factors;
     let left_seen = match left {
         FactorSource::Seen(windows) => Some(seen(windows, |_| 0)),
         FactorSource::Plain { .. } | FactorSource::Computed { .. } => None,
     };
-    let a = source(left, left_seen.as_ref());
-    let part_rooms = |together: &Together, b: Source<'_>| {
-        let cut = cut(contract, team, together, matches!(b, Source::Packed { .. }));
-        let [down, across] = cut.grid;
-        let of = |i: usize| {
-            let rows = part(contract.m, cut.units[0], down, i / across).len();
-            let cols = part(together.columns(), cut.units[1], across, i % across).len();
-            products::rooms(&cpu, contract.acc, [rows, cols, contract.k], [&a, &b])
-        };
-        (cut.tasks(), (0..down * across).map(of).fold(Rooms::default(), Rooms::max))
-    };
-    let together = Together::of(contract, &cpu);
     let right_seen = together.right(right, contract.k).map(|windows| seen(&windows, |_| 0));
-    let (tasks, all) = part_rooms(&together, source(right, right_seen.as_ref()));
-    let Some(packing) = packing else { return (tasks, all) };
-    // The first runs are those without panels. What packs all of them takes a part's room as well.
-    let to_keep = products::rooms_to_keep(&cpu, &packing.panels);
-    let kept = Source::Packed { base: std::ptr::null(), panels: packing.panels, least: u16::MAX };
-    let (tasks_with, all_with) = part_rooms(&Together::none(contract), kept);
-    (tasks.max(tasks_with), all.max(all_with).max(to_keep))
+    with([source(left, left_seen.as_ref()), source(right, right_seen.as_ref())])
 }
 
 /// A factor that lies nowhere, seen through these windows if there are any.
@@ -175,11 +221,7 @@ pub(super) fn source<'a>(factor: &FactorSource, seen: Option<&'a Seen>) -> Sourc
 }
 
 /// How a contraction keeps its right operand from run to run, if that is made of these operands alone and worth it.
-pub(super) fn packing(
-    contract: &BoundContract,
-    instructions: InstructionSet,
-    lasting: &[usize],
-) -> Option<Packing> {
+pub(super) fn packing(contract: &BoundContract, cpu: &Cpu, lasting: &[usize]) -> Option<Packing> {
     let few_rows = (1..ROWS_WITHOUT_KEEPING).contains(&contract.m);
     let batches: usize = contract.batch.iter().product();
     if !few_rows || contract.k == 0 || batches == 0 {
@@ -201,8 +243,7 @@ pub(super) fn packing(
     };
     let lasts = !inputs.is_empty() && inputs.iter().all(|input| lasting.contains(input));
     let values = [&contract.factors[0], &contract.factors[1]].map(FactorSource::values);
-    let panels =
-        Panels::new(&Cpu::with(instructions), contract.acc, values, [contract.k, contract.n]);
+    let panels = Panels::new(cpu, contract.acc, values, [contract.k, contract.n]);
     // A few columns are soon packed, and would take more memory than they do.
     let fills = panels.width() < 2 * contract.n;
     let batches = if same { 1 } else { batches };
@@ -217,14 +258,14 @@ pub(super) fn pack(
 ) -> u16 {
     let together = Together::none(contract);
     let run = ContractRun { contract, invocation, kept: None, together: &together };
-    let cpu = Cpu::with(invocation.target.instructions);
+    let cpu = &invocation.machine.cpu;
     let pieces = contract.n.div_ceil(PIECE);
     let least = AtomicU16::new(u16::MAX);
     invocation.team.each(to.batches() * pieces, |task| {
         let (batch, piece) = (task / pieces, task % pieces);
         let columns = piece * PIECE..contract.n.min((piece + 1) * PIECE);
         run.with_factors(batch, |[_, b]| {
-            let found = keep(&cpu, to.panels(), columns, &b, to.place(batch));
+            let found = keep(cpu, to.panels(), columns, &b, to.place(batch));
             least.fetch_min(found, Ordering::Relaxed);
         });
     });
@@ -232,9 +273,9 @@ pub(super) fn pack(
 }
 
 /// How a run is cut: no two parts share an accumulator of a column.
-fn cut(contract: &BoundContract, team: &Team, together: &Together, is_kept: bool) -> Cut {
+fn cut(contract: &BoundContract, machine: &Machine, together: &Together, is_kept: bool) -> Cut {
     let batches = together.batches;
-    let parts = parts(contract, team);
+    let parts = parts(contract, machine);
     let unit = contract.unit();
     let apart = batches <= 1 || contract.m.is_multiple_of(unit);
     let groups = if apart { parts.min(batches).max(1) } else { 1 };
@@ -309,9 +350,9 @@ impl ContractRun<'_> {
                 });
             }
         };
-        let cpu = Cpu::with(self.invocation.target.instructions);
+        let cpu = &self.invocation.machine.cpu;
         let prefetched =
-            if self.together.count == 1 { self.prefetched(&cpu, batch) } else { SmallVec::new() };
+            if self.together.count == 1 { self.prefetched(cpu, batch) } else { SmallVec::new() };
         let is_single = self.together.count == 1;
         let stored = sums.stored(batch * contract.m).filter(|_| is_single);
         let rounded = sums.rounded(batch * contract.m).filter(|_| is_single);
@@ -321,7 +362,7 @@ impl ContractRun<'_> {
             (None, None) => Finish::Epilogue(&mut finish),
         };
         self.with_factors(batch, |factors| {
-            memory::contract(&cpu, contract.acc, block, factors, &prefetched, finish);
+            memory::contract(cpu, contract.acc, block, factors, &prefetched, finish);
         });
     }
 

@@ -1,6 +1,7 @@
 //! [`BoundCopy`]: plain bytes from one place to another.
 
 use super::memory::{Address, address_in, bytes, bytes_mut};
+use crate::machine;
 use crate::threads::{Team, part};
 use tracecast_runtime::{Arg, Error, Result};
 
@@ -57,7 +58,7 @@ impl BoundCopy {
 
 /// Into how many parts a copy is cut: work is counted in words, as for kernels.
 fn parts(len: usize, team: &Team) -> usize {
-    team.parts(len / 4, len.div_ceil(UNIT))
+    machine::parts(team.threads(), len / 4, len.div_ceil(UNIT))
 }
 
 #[cfg(test)]

@@ -3,13 +3,13 @@
 use super::contract::{parts, source};
 use super::max_abs::with_places;
 use super::memory::{self, Address, Operand};
-use super::sums::Sums;
+use super::sums::{Sums, stored};
 use super::together::seen;
 use super::{Invocation, Slots};
-use crate::contract::{Correlation, Cpu, Image, Rooms, Seen, SideBySide, Source};
-use crate::machine::InstructionSet;
+use crate::contract::{Correlation, Image, Rooms, Seen, Shared, SideBySide, Source, Stored};
+use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};
-use crate::threads::{Team, part};
+use crate::threads::part;
 use smallvec::SmallVec;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -54,7 +54,7 @@ pub(super) struct Images {
 
 impl Images {
     /// Of a contraction, if images are better than packing.
-    pub(super) fn of(contract: &BoundContract, instructions: InstructionSet) -> Option<Images> {
+    pub(super) fn of(contract: &BoundContract, cpu: &Cpu) -> Option<Images> {
         let BoundContract { m, n, k, ref batch, ref factors, ref columns, .. } = *contract;
         let [left, FactorSource::Seen(windows)] = factors else { return None };
         let moves = windows.batch.iter().any(|axis| axis.bounded.iter().any(|step| *step != 0));
@@ -71,7 +71,7 @@ impl Images {
         let shared = strides.iter().take_while(|stride| **stride == 0).count();
         let right = seen(windows, |bound| windows.bounds[bound][0]);
         let image = Image::of(&right, None)?;
-        let cpu = Cpu::with(instructions);
+        let instructions = cpu.instructions;
         let all_bf16 = factors.iter().all(|factor| factor.values() == DType::BF16);
         let all_bf16 = all_bf16 && cpu.pairs;
         let sizes = [m, n, k];
@@ -80,14 +80,14 @@ impl Images {
         let cost = |image: &Image| image.cost(sizes, instructions, widened);
         let (in_pairs, singly) = (joined.as_ref().map(cost), cost(&image));
         let least = in_pairs.map_or(singly, |cost| cost.min(singly));
-        let across = image.across(&cpu, contract.acc, sizes, all_bf16);
+        let across = image.across(cpu, contract.acc, sizes, all_bf16);
         let across = across.filter(|across| across.cost < least);
         let pairs =
             if across.is_some() { all_bf16 } else { in_pairs.is_some_and(|cost| cost < singly) };
         let least = across.as_ref().map_or(least, |across| across.cost);
         let is_better = least < right.cost(m, instructions, all_bf16);
         let few_steps = m == 1 && k <= FEW_STEPS;
-        let by_line = few_steps && is_better && image.has_wide_lines(&cpu, contract.acc);
+        let by_line = few_steps && is_better && image.has_wide_lines(cpu, contract.acc);
         let beside = side_by_side(contract, &strides, windows);
         let beside = beside.filter(|side| match side.few {
             true => image.is_mostly_seen(k),
@@ -97,7 +97,7 @@ impl Images {
         let of = (windows.dtype, windows.round);
         let period = batch[shared..].iter().product();
         let several = period < batch.iter().product();
-        let depthwise = m == 1 && !is_few && image.is_depthwise(&cpu, contract.acc, of, several);
+        let depthwise = m == 1 && !is_few && image.is_depthwise(cpu, contract.acc, of, several);
         let beside = beside.filter(|_| !depthwise);
         let all = batch.iter().product::<usize>() * n;
         let few = across.is_none() && m >= MANY_ROWS && all <= FEW_IN_ALL;
@@ -146,9 +146,9 @@ impl Images {
     }
 
     /// Into how many parts rows, batches and windows are cut.
-    fn cut(&self, contract: &BoundContract, team: &Team) -> [usize; 3] {
+    fn cut(&self, contract: &BoundContract, machine: &Machine) -> [usize; 3] {
         let batches = contract.batch.iter().product::<usize>().max(1);
-        let parts = parts(contract, team);
+        let parts = parts(contract, machine);
         if let Some(strips) = self.across.filter(|_| self.by_rows).map(|unit| contract.m / unit) {
             return [parts.min(strips), 1, 1];
         }
@@ -158,17 +158,34 @@ impl Images {
     }
 
     /// In how many parts, at most, and what any of them takes.
-    pub(super) fn rooms(&self, contract: &BoundContract, cpu: &Cpu, team: &Team) -> (usize, Rooms) {
-        let cut = self.cut(contract, team);
+    pub(super) fn rooms(&self, contract: &BoundContract, machine: &Machine) -> (usize, Rooms) {
+        let cut = self.cut(contract, machine);
         let [left, right] = &contract.factors;
         let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
         let of = |task: usize| {
             let (rows, batches, windows) = self.task(contract, cut, task);
-            let work = self.correlation(contract, cpu, sources, rows);
+            let work = self.correlation(contract, &machine.cpu, sources, rows);
             work.rooms([batches.len(), windows.len()])
         };
         let tasks = cut.iter().product();
         (tasks, (0..tasks).map(of).fold(Rooms::default(), Rooms::max))
+    }
+
+    /// What is chosen for the first task, and how threads cut the run.
+    pub(super) fn chosen(&self, contract: &BoundContract, machine: &Machine) -> Option<Shared> {
+        let cut = self.cut(contract, machine);
+        let (rows, _, windows) = self.task(contract, cut, 0);
+        let [left, right] = &contract.factors;
+        let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
+        let stored = stored(contract, &machine.cpu).map(|to| Stored {
+            first: std::ptr::null_mut(),
+            ld: contract.n,
+            dtype: to.dtype,
+        });
+        let work = self.correlation(contract, &machine.cpu, sources, rows);
+        let chosen = Correlation { stored, ..work }.chosen(windows.len())?;
+        let [rows, batches, windows] = cut;
+        Some((chosen, [("rows", rows), ("batches", batches), ("output rows", windows)]))
     }
 
     /// The rows, batches and windows of a task.
@@ -188,8 +205,8 @@ impl Images {
     /// Runs it.
     pub(super) fn run(&self, contract: &BoundContract, invocation: &Invocation<'_>) {
         let operands = invocation.operands;
-        let cpu = Cpu::with(invocation.target.instructions);
-        let cut = self.cut(contract, invocation.team);
+        let machine = invocation.machine;
+        let cut = self.cut(contract, machine);
         let tasks = cut.iter().product();
         let [left, right] = &contract.factors;
         let mut a = operand(left, self.left.as_ref(), operands);
@@ -205,7 +222,7 @@ impl Images {
         with_places(&contract.largest, tasks, std::slice::from_ref(operands), |largest| {
             invocation.team.each(tasks, |task| {
                 let (rows, batches, windows) = self.task(contract, cut, task);
-                let work = self.correlation(contract, &cpu, [a.source(), b.source()], rows);
+                let work = self.correlation(contract, &machine.cpu, [a.source(), b.source()], rows);
                 let stored = sums.all_stored().map(|(first, dtype)| (first, contract.n, dtype));
                 let mut slots = operands.clone();
                 slots.push(operands.get(0));

@@ -2,8 +2,9 @@
 
 use super::memory::{Address, bytes, bytes_mut, with_room, words_mut};
 use super::{Invocation, Slots, scan};
+use crate::machine::Machine;
 use crate::plan::lines;
-use crate::threads::{Team, part};
+use crate::threads::part;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::line::{Layout, Work};
 
@@ -12,11 +13,11 @@ pub(super) type LinesDispatch = lines::LinesDispatch<usize>;
 
 /// Runs it.
 pub(super) fn run(lines: &LinesDispatch, invocation: &Invocation<'_>) {
-    let parts = parts(lines, invocation.team);
+    let parts = parts(lines, invocation.machine);
     if let Work::Scan { scan, reverse } = lines.work {
         return scan::run(lines, (scan, reverse), parts, invocation);
     }
-    with_room(invocation.room, bytes_of(lines, invocation.team), |memory| {
+    with_room(invocation.room, bytes_of(lines, invocation.machine), |memory| {
         invocation.team.each(parts, |i| {
             let of = part(lines.layout().outer, 1, parts, i);
             let words = memory.offset((i * part_bytes(lines)) as isize);
@@ -26,8 +27,8 @@ pub(super) fn run(lines: &LinesDispatch, invocation: &Invocation<'_>) {
 }
 
 /// The bytes of the words of all parts.
-pub(super) fn bytes_of(lines: &LinesDispatch, team: &Team) -> usize {
-    parts(lines, team).saturating_mul(part_bytes(lines))
+pub(super) fn bytes_of(lines: &LinesDispatch, machine: &Machine) -> usize {
+    parts(lines, machine).saturating_mul(part_bytes(lines))
 }
 
 /// The bytes of the words of a part, in whole cache lines.
@@ -45,14 +46,14 @@ pub(super) fn bytes_of_thread(lines: &LinesDispatch) -> usize {
 }
 
 /// Into how many parts a run is cut.
-pub(super) fn parts(lines: &LinesDispatch, team: &Team) -> usize {
+pub(super) fn parts(lines: &LinesDispatch, machine: &Machine) -> usize {
     let layout = lines.layout();
     let elements = layout.outer * layout.length * layout.inner;
     match lines.work {
-        Work::Scan { .. } => team.parts(elements * 4, scan::units(layout)),
+        Work::Scan { .. } => machine.parts(elements * 4, scan::units(layout)),
         Work::Order { .. } => {
             let each = 8 * layout.length.max(2).ilog2() as usize;
-            team.parts(elements * each, layout.outer)
+            machine.parts(elements * each, layout.outer)
         }
     }
 }

@@ -17,6 +17,7 @@ mod positions;
 mod prefetch;
 mod scan;
 mod scatter;
+mod schedule;
 mod scratch;
 mod split_row;
 mod sums;
@@ -29,11 +30,13 @@ pub(crate) use merge::merge;
 #[cfg(test)]
 pub(crate) use packed_weights::RUNS;
 pub(crate) use packed_weights::{AllPacked, PackedOperand, PackedWeights, Packing};
+pub(crate) use schedule::schedule;
+pub use schedule::schedule_text;
 pub(crate) use scratch::Need;
 
 use crate::code::cache::Program;
+use crate::machine::Machine;
 use crate::plan::{BoundDispatch, Dispatch};
-use crate::target::Target;
 use crate::threads::{Team, part};
 use memory::{Arena, with_scratch};
 use std::ops::Range;
@@ -53,8 +56,8 @@ pub(crate) struct Invocation<'a> {
     pub(crate) program: &'a Program,
     /// What it does with them, at the sizes of the binding.
     pub(crate) dispatch: &'a BoundDispatch,
-    /// What they were compiled for.
-    pub(crate) target: &'a Target,
+    /// What the run is chosen for.
+    pub(crate) machine: &'a Machine,
     /// The threads that share the work.
     pub(crate) team: &'a Team,
     /// The addresses of the kernel's operands.
@@ -81,23 +84,23 @@ pub(crate) fn prepare(dispatch: &BoundDispatch, operands: &Slots, prepared: &mut
 
 /// The bytes that threads share during a run, if they are many: a binding has room for them, so that no run fails for want of memory half way
 /// through a step.
-pub(crate) fn room(dispatch: &BoundDispatch, target: &Target, team: &Team) -> Option<usize> {
-    Some(room_bytes(dispatch, target, team)).filter(|bytes| *bytes >= ROOM_FROM)
+pub(crate) fn room(dispatch: &BoundDispatch, machine: &Machine) -> Option<usize> {
+    Some(room_bytes(dispatch, machine)).filter(|bytes| *bytes >= ROOM_FROM)
 }
 
 /// The bytes that threads share during a run.
-fn room_bytes(dispatch: &BoundDispatch, target: &Target, team: &Team) -> usize {
+fn room_bytes(dispatch: &BoundDispatch, machine: &Machine) -> usize {
     match dispatch {
         Dispatch::Nest(nest) => {
             let row = nest.split_row.as_ref().map_or(0, split_row::bytes);
             row.max(columns::bytes(&nest.columns))
         }
         Dispatch::Contract(contract) => {
-            let positions = positions::bytes(contract, target.instructions, team);
+            let positions = positions::bytes(contract, machine);
             columns::bytes(&contract.columns).max(positions)
         }
         Dispatch::Scatter(scatter) => scatter::bytes(scatter),
-        Dispatch::Lines(lines) => lines::bytes_of(lines, team),
+        Dispatch::Lines(lines) => lines::bytes_of(lines, machine),
         Dispatch::Attention(_) | Dispatch::Transposed(_) => 0,
     }
 }
@@ -105,11 +108,11 @@ fn room_bytes(dispatch: &BoundDispatch, target: &Target, team: &Team) -> usize {
 /// How a run keeps something for the next one, if that is worth it and these inputs last.
 pub(crate) fn packing(
     dispatch: &BoundDispatch,
-    target: &Target,
+    machine: &Machine,
     lasting: &[usize],
 ) -> Option<Packing> {
     match dispatch {
-        Dispatch::Contract(contract) => contract::packing(contract, target.instructions, lasting),
+        Dispatch::Contract(contract) => contract::packing(contract, &machine.cpu, lasting),
         Dispatch::Nest(_)
         | Dispatch::Scatter(_)
         | Dispatch::Lines(_)
@@ -119,14 +122,14 @@ pub(crate) fn packing(
 }
 
 /// True if a run is cut into parts for several threads.
-pub(crate) fn is_shared(dispatch: &BoundDispatch, team: &Team) -> bool {
+pub(crate) fn is_shared(dispatch: &BoundDispatch, machine: &Machine) -> bool {
     let parts = match dispatch {
-        Dispatch::Nest(nest) => nest::parts(nest, team),
-        Dispatch::Contract(contract) => contract::parts(contract, team),
-        Dispatch::Scatter(scatter) => scatter::parts(scatter, team),
-        Dispatch::Lines(lines) => lines::parts(lines, team),
-        Dispatch::Attention(attention) => attention::parts(attention, team),
-        Dispatch::Transposed(transposed) => transposed::parts(transposed, team),
+        Dispatch::Nest(nest) => nest::parts(nest, machine),
+        Dispatch::Contract(contract) => contract::parts(contract, machine),
+        Dispatch::Scatter(scatter) => scatter::parts(scatter, machine),
+        Dispatch::Lines(lines) => lines::parts(lines, machine),
+        Dispatch::Attention(attention) => attention::parts(attention, machine),
+        Dispatch::Transposed(transposed) => transposed::parts(transposed, machine),
     };
     parts > 1
 }
@@ -176,7 +179,7 @@ impl Invocation<'_> {
         if rows.is_empty() || length == 0 {
             return;
         }
-        let parts = self.team.parts(rows.len() * length, length.div_ceil(POSITIONS));
+        let parts = self.machine.parts(rows.len() * length, length.div_ceil(POSITIONS));
         self.team.each(parts, |i| {
             let positions = part(length, POSITIONS, parts, i);
             with_scratch(|scratch| self.call(function, slots, rows.clone(), positions, scratch));

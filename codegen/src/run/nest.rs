@@ -4,8 +4,9 @@ use super::columns::with_accumulators;
 use super::max_abs::{Places, with_places};
 use super::memory::with_scratch;
 use super::{Invocation, POSITIONS, Slots, split_row};
+use crate::machine::Machine;
 use crate::plan::nest::{BoundNest, Split};
-use crate::threads::{Team, part};
+use crate::threads::part;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -20,7 +21,9 @@ pub(super) fn run(nest: &BoundNest, invocation: &Invocation<'_>) {
     if nest.largest.is_empty() {
         return run(None);
     }
-    with_places(&nest.largest, parts(nest, invocation.team), segments, |places| run(Some(places)));
+    with_places(&nest.largest, parts(nest, invocation.machine), segments, |places| {
+        run(Some(places))
+    });
 }
 
 /// The addresses for each segment, from those of the kernel's operands.
@@ -33,12 +36,12 @@ pub(super) fn prepare(nest: &BoundNest, operands: &Slots, segments: &mut Vec<Slo
 
 /// Into how many parts a run is cut.
 #[inline]
-pub(super) fn parts(nest: &BoundNest, team: &Team) -> usize {
+pub(super) fn parts(nest: &BoundNest, machine: &Machine) -> usize {
     let work = nest.rows * nest.positions * nest.cost;
     match (&nest.split_row, nest.split) {
-        (Some(row), _) => split_row::parts(row, team),
-        (None, Split::Positions) => team.parts(work, nest.positions.div_ceil(POSITIONS)),
-        (None, Split::Rows(unit)) => team.parts(work, nest.rows.div_ceil(unit)),
+        (Some(row), _) => split_row::parts(row, machine),
+        (None, Split::Positions) => machine.parts(work, nest.positions.div_ceil(POSITIONS)),
+        (None, Split::Rows(unit)) => machine.parts(work, nest.rows.div_ceil(unit)),
     }
 }
 
@@ -74,7 +77,7 @@ impl NestRun<'_> {
         if nest.rows == 0 {
             return;
         }
-        let tasks = parts(nest, invocation.team);
+        let tasks = parts(nest, invocation.machine);
         match nest.split {
             Split::Positions => invocation.team.each(tasks, |task| {
                 self.positions(task, part(nest.positions, POSITIONS, tasks, task));

@@ -7,9 +7,10 @@ use super::max_abs::with_places;
 use super::memory::{self, Address};
 use super::sums::Sums;
 use super::together::{axis, seen};
-use crate::contract::{Axis, Cpu, LinesOfWindows, OverLines, Rooms, Seen, Source};
+use crate::contract::{Axis, LinesOfWindows, OverLines, Rooms, Seen, Shared, Source};
+use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};
-use crate::threads::{Team, part};
+use crate::threads::part;
 use tracecast_ir::DType;
 
 type FactorSource = contract::FactorSource<i64>;
@@ -55,24 +56,33 @@ impl WindowLines {
     }
 
     /// How many lines of batches there are, and into how many parts they are cut.
-    fn cut(contract: &BoundContract, team: &Team) -> [usize; 2] {
+    fn cut(contract: &BoundContract, machine: &Machine) -> [usize; 2] {
         let lines = contract.batch[1..].iter().product();
-        [lines, parts(contract, team).min(lines)]
+        [lines, parts(contract, machine).min(lines)]
     }
 
     /// In how many parts, at most, and what any of them takes.
-    pub(super) fn rooms(&self, contract: &BoundContract, cpu: &Cpu, team: &Team) -> (usize, Rooms) {
-        let [lines, parts] = WindowLines::cut(contract, team);
+    pub(super) fn rooms(&self, contract: &BoundContract, machine: &Machine) -> (usize, Rooms) {
+        let [lines, parts] = WindowLines::cut(contract, machine);
         let [left, right] = &contract.factors;
         let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
-        (parts, self.work(contract.acc, cpu, sources).rooms(lines.div_ceil(parts.max(1))))
+        (parts, self.work(contract.acc, &machine.cpu, sources).rooms(lines.div_ceil(parts.max(1))))
+    }
+
+    /// What is chosen, and how threads cut the run.
+    pub(super) fn chosen(&self, contract: &BoundContract, machine: &Machine) -> Shared {
+        let [left, right] = &contract.factors;
+        let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
+        let [_, parts] = WindowLines::cut(contract, machine);
+        let chosen = self.work(contract.acc, &machine.cpu, sources).chosen();
+        (chosen, [("batches", parts), ("rows", 1), ("columns", 1)])
     }
 
     /// Runs it.
     pub(super) fn run(&self, contract: &BoundContract, invocation: &Invocation<'_>) {
         let operands = invocation.operands;
-        let cpu = Cpu::with(invocation.target.instructions);
-        let [lines, parts] = WindowLines::cut(contract, invocation.team);
+        let cpu = &invocation.machine.cpu;
+        let [lines, parts] = WindowLines::cut(contract, invocation.machine);
         let [left, right] = &contract.factors;
         let a = operand(left, self.left.as_ref(), operands);
         let b = operand(right, Some(&self.right), operands);
@@ -89,7 +99,7 @@ impl WindowLines {
                     let batches = window * lines + own.start..window * lines + own.end;
                     sums.finish(&mut slots, batches, 0..contract.n, block);
                 };
-                let work = self.work(contract.acc, &cpu, [a.source(), b.source()]);
+                let work = self.work(contract.acc, cpu, [a.source(), b.source()]);
                 memory::over_lines(&work, own.clone(), &at, &mut call);
             });
         });

@@ -8,10 +8,12 @@ use super::max_abs::with_places;
 use super::memory::{self, Address, with_room};
 use super::sums::Sums;
 use super::together::seen;
-use crate::contract::{Channels, Cpu, Positions, Rooms, Seen, Source, can_be_shared, shared_bytes};
-use crate::machine::InstructionSet;
+use crate::contract::{
+    Channels, Positions, Rooms, Seen, Shared, Source, can_be_shared, shared_bytes,
+};
+use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};
-use crate::threads::{Team, part};
+use crate::threads::part;
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
@@ -46,10 +48,7 @@ pub(super) struct OverPositions {
 
 impl OverPositions {
     /// Of a contraction, if it is one.
-    pub(super) fn of(
-        contract: &BoundContract,
-        instructions: InstructionSet,
-    ) -> Option<OverPositions> {
+    pub(super) fn of(contract: &BoundContract, cpu: &Cpu) -> Option<OverPositions> {
         let BoundContract { m, n, k, ref batch, ref factors, ref columns, .. } = *contract;
         let [left, FactorSource::Seen(windows)] = factors else { return None };
         let moves = windows.batch.iter().any(|axis| axis.bounded.iter().any(|step| *step != 0));
@@ -65,18 +64,13 @@ impl OverPositions {
         let right = seen(windows, |bound| windows.bounds[bound][0]);
         let channels = Channels::of(&right, [m, k])?;
         let own = OverPositions { channels, right, left, sizes: [m, n], is_traded: false };
-        Some(own.traded(contract, instructions).unwrap_or(own))
+        Some(own.traded(contract, cpu).unwrap_or(own))
     }
 
     /// The same with its factors traded, if that is worth it: of two factors that are read in place, either may be packed instead.
-    fn traded(
-        &self,
-        contract: &BoundContract,
-        instructions: InstructionSet,
-    ) -> Option<OverPositions> {
-        let cpu = Cpu::with(instructions);
+    fn traded(&self, contract: &BoundContract, cpu: &Cpu) -> Option<OverPositions> {
         let [m, n] = self.sizes;
-        let cost = |sizes: [usize; 2]| Positions::cost(&cpu, contract.acc, sizes);
+        let cost = |sizes: [usize; 2]| Positions::cost(cpu, contract.acc, sizes);
         if cost([n, m]) > WORTH * cost([m, n]) {
             return None;
         }
@@ -107,8 +101,8 @@ impl OverPositions {
 
     /// The blocks of the first part and the parts in all, if threads share steps: then none of them makes operands ready that another one does as well. The sums of
     /// blocks behind the first part are kept until they are added up in order.
-    fn shares(&self, contract: &BoundContract, team: &Team) -> Option<(usize, usize)> {
-        let (parts, blocks) = (parts(contract, team), contract.k.div_ceil(CONTRACT_BLOCK));
+    fn shares(&self, contract: &BoundContract, machine: &Machine) -> Option<(usize, usize)> {
+        let (parts, blocks) = (parts(contract, machine), contract.k.div_ceil(CONTRACT_BLOCK));
         let is_one = contract.batch.iter().product::<usize>() == 1;
         let first = part(blocks, 1, parts, 0).len();
         let few = can_be_shared(self.sizes, contract.acc);
@@ -131,7 +125,7 @@ impl OverPositions {
     ) {
         let ([m, _], k) = (self.sizes, contract.k);
         let operands = invocation.operands;
-        let cpu = Cpu::with(invocation.target.instructions);
+        let cpu = &invocation.machine.cpu;
         let [left, right] = self.factors(contract);
         let a = operand(left, self.left.as_ref(), operands);
         let b = operand(right, Some(&self.right), operands);
@@ -141,10 +135,10 @@ impl OverPositions {
             invocation.team.each(parts, |task| {
                 let own = part(blocks, 1, parts, task);
                 let steps = own.start * CONTRACT_BLOCK..k.min(own.end * CONTRACT_BLOCK);
-                let work = self.work(contract.acc, &cpu, [a.source(), b.source()]);
+                let work = self.work(contract.acc, cpu, [a.source(), b.source()]);
                 memory::share_positions(&work, [m, k], steps, (kept, first));
             });
-            let work = self.work(contract.acc, &cpu, [a.source(), b.source()]);
+            let work = self.work(contract.acc, cpu, [a.source(), b.source()]);
             let sums = Sums::of(contract, invocation);
             with_places(&contract.largest, 1, std::slice::from_ref(operands), |largest| {
                 let mut slots = operands.clone();
@@ -159,9 +153,9 @@ impl OverPositions {
     }
 
     /// Into how many parts batches, channels and rows are cut.
-    fn cut(&self, contract: &BoundContract, team: &Team) -> [usize; 3] {
+    fn cut(&self, contract: &BoundContract, machine: &Machine) -> [usize; 3] {
         let batches = contract.batch.iter().product::<usize>();
-        let parts = parts(contract, team);
+        let parts = parts(contract, machine);
         let groups = parts.min(batches);
         let FactorSource::Seen(Windows { dtype, round, .. }) = *self.factors(contract)[1] else {
             unreachable!("is seen through windows")
@@ -192,14 +186,14 @@ impl OverPositions {
     }
 
     /// In how many parts, at most, and what any of them takes.
-    pub(super) fn rooms(&self, contract: &BoundContract, cpu: &Cpu, team: &Team) -> (usize, Rooms) {
+    pub(super) fn rooms(&self, contract: &BoundContract, machine: &Machine) -> (usize, Rooms) {
         let [left, right] = self.factors(contract);
         let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
-        let work = self.work(contract.acc, cpu, sources);
-        if let Some((_, parts)) = self.shares(contract, team) {
+        let work = self.work(contract.acc, &machine.cpu, sources);
+        if let Some((_, parts)) = self.shares(contract, machine) {
             return (parts, work.rooms([self.sizes[0], self.channels.count], contract.k));
         }
-        let cut = self.cut(contract, team);
+        let cut = self.cut(contract, machine);
         let of = |task: usize| {
             let [_, channels, rows] = self.task(contract, cut, task);
             work.rooms([rows.len(), channels.len()], contract.k)
@@ -208,14 +202,30 @@ impl OverPositions {
         (tasks, (0..tasks).map(of).fold(Rooms::default(), Rooms::max))
     }
 
+    /// What is chosen for the first task, and how threads cut the run.
+    pub(super) fn chosen(&self, contract: &BoundContract, machine: &Machine) -> Shared {
+        let [left, right] = self.factors(contract);
+        let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
+        let work = self.work(contract.acc, &machine.cpu, sources);
+        if let Some((_, parts)) = self.shares(contract, machine) {
+            let counts = [self.sizes[0], self.channels.count];
+            let chosen = work.chosen(counts, contract.k, parts);
+            return (chosen, [("k", parts), ("channels", 1), ("rows", 1)]);
+        }
+        let cut = self.cut(contract, machine);
+        let [_, channels, rows] = self.task(contract, cut, 0);
+        let chosen = work.chosen([rows.len(), channels.len()], contract.k, 1);
+        (chosen, [("batches", cut[0]), ("channels", cut[1]), ("rows", cut[2])])
+    }
+
     /// Runs it.
     pub(super) fn run(&self, contract: &BoundContract, invocation: &Invocation<'_>) {
-        if let Some(shares) = self.shares(contract, invocation.team) {
+        if let Some(shares) = self.shares(contract, invocation.machine) {
             return self.run_shared(contract, invocation, shares);
         }
         let operands = invocation.operands;
-        let cpu = Cpu::with(invocation.target.instructions);
-        let cut = self.cut(contract, invocation.team);
+        let cpu = &invocation.machine.cpu;
+        let cut = self.cut(contract, invocation.machine);
         let tasks = cut.iter().product();
         let factors = self.factors(contract);
         let a = operand(factors[0], self.left.as_ref(), operands);
@@ -230,7 +240,7 @@ impl OverPositions {
                 for batch in batches {
                     let at = [0, 1].map(|i| from_first(factors[i], &contract.batch, batch));
                     let sources = [a.source().moved(at[0]), b.source().moved(at[1])];
-                    let work = self.work(contract.acc, &cpu, sources);
+                    let work = self.work(contract.acc, cpu, sources);
                     let mut call = |rows: Range<usize>, columns: Range<usize>, block: Address| {
                         let rows = batch * contract.m + rows.start..batch * contract.m + rows.end;
                         sums.finish(&mut slots, rows, columns, block);
@@ -244,8 +254,8 @@ impl OverPositions {
 }
 
 /// The bytes that threads share during a run.
-pub(super) fn bytes(contract: &BoundContract, instructions: InstructionSet, team: &Team) -> usize {
-    let Some(positions) = OverPositions::of(contract, instructions) else { return 0 };
-    let Some((first, _)) = positions.shares(contract, team) else { return 0 };
+pub(super) fn bytes(contract: &BoundContract, machine: &Machine) -> usize {
+    let Some(positions) = OverPositions::of(contract, &machine.cpu) else { return 0 };
+    let Some((first, _)) = positions.shares(contract, machine) else { return 0 };
     positions.shared_bytes(contract, contract.k.div_ceil(CONTRACT_BLOCK) - first)
 }

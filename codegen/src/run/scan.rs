@@ -44,7 +44,7 @@ pub(super) fn run(
     let layout = lines.layout();
     invocation.team.each(parts, |i| {
         let units = part(units(layout), 1, parts, i);
-        let instructions = invocation.target.instructions;
+        let instructions = invocation.machine.cpu.instructions;
         let run = Run { lines, layout, scan, reverse, instructions, operands: invocation.operands };
         match lines_of(layout) < FEW {
             true => run.units::<1>(units),

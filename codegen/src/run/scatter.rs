@@ -2,8 +2,9 @@
 
 use super::memory::{with_room, with_scratch};
 use super::{Invocation, Slots};
+use crate::machine::Machine;
 use crate::plan::scatter::{self, COMBINE, COPY, ROUND};
-use crate::threads::{Team, part};
+use crate::threads::part;
 use tracecast_ir::DType;
 
 /// A scatter at the sizes of a binding.
@@ -42,13 +43,13 @@ pub(super) fn bytes(scatter: &ScatterDispatch) -> usize {
 }
 
 /// Into how many parts a run is cut.
-pub(super) fn parts(scatter: &ScatterDispatch, team: &Team) -> usize {
+pub(super) fn parts(scatter: &ScatterDispatch, machine: &Machine) -> usize {
     let most = if scatter.positions_independent { scatter.row.div_ceil(16) } else { 1 };
-    team.parts(scatter.rows * scatter.row * scatter.cost, most)
+    machine.parts(scatter.rows * scatter.row * scatter.cost, most)
 }
 
 fn combine(scatter: &ScatterDispatch, invocation: &Invocation<'_>, slots: &Slots) {
-    let parts = parts(scatter, invocation.team);
+    let parts = parts(scatter, invocation.machine);
     invocation.team.each(parts, |i| {
         let positions = part(scatter.row, 16, parts, i);
         with_scratch(|scratch| {

@@ -6,9 +6,8 @@ use super::{Packing, ROOM_FROM, attention, contract, lines, max_abs, memory, nes
 use crate::code::cache::Program;
 use crate::contract::Rooms;
 use crate::error::no_memory;
+use crate::machine::Machine;
 use crate::plan::{BoundDispatch, Dispatch};
-use crate::target::Target;
-use crate::threads::Team;
 
 /// What one thread needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,24 +25,23 @@ impl Need {
     pub(crate) fn of(
         program: &Program,
         dispatch: &BoundDispatch,
-        target: &Target,
-        team: &Team,
+        machine: &Machine,
         packing: Option<&Packing>,
     ) -> Need {
         let functions = program.code.iter().map(|code| code.scratch()).max().unwrap_or(0);
-        let room = room_bytes(dispatch, target, team);
+        let room = room_bytes(dispatch, machine);
         let room = if room < ROOM_FROM { room } else { 0 };
         let (places, rooms) = match dispatch {
             Dispatch::Nest(nest) => {
-                let tasks = nest::parts(nest, team);
+                let tasks = nest::parts(nest, machine);
                 let places = max_abs::bytes(&nest.largest, tasks, nest.segments.len());
                 (places, Rooms::default())
             }
             Dispatch::Contract(c) => {
-                let (tasks, rooms) = contract::rooms(c, target.instructions, team, packing);
+                let (tasks, rooms) = contract::rooms(c, machine, packing);
                 (max_abs::bytes(&c.largest, tasks, 1), rooms)
             }
-            Dispatch::Transposed(of) => (0, transposed::rooms(of, target.instructions)),
+            Dispatch::Transposed(of) => (0, transposed::rooms(of, &machine.cpu)),
             Dispatch::Scatter(_) | Dispatch::Lines(_) | Dispatch::Attention(_) => {
                 (0, Rooms::default())
             }

@@ -2,8 +2,9 @@
 
 use super::memory::{combine, with_room, with_scratch};
 use super::{Invocation, Slots};
+use crate::machine::Machine;
 use crate::plan::split_row;
-use crate::threads::{Team, part};
+use crate::threads::part;
 use tracecast_ir::kernel::ROW_CHUNK;
 
 /// A long row at the sizes of a binding.
@@ -13,8 +14,8 @@ type SplitRow = split_row::SplitRow<usize>;
 const RESULT: usize = 8;
 
 /// Into how many parts a run is cut.
-pub(super) fn parts(split: &SplitRow, team: &Team) -> usize {
-    team.parts(split.row * split.cost, split.row.div_ceil(ROW_CHUNK))
+pub(super) fn parts(split: &SplitRow, machine: &Machine) -> usize {
+    machine.parts(split.row * split.cost, split.row.div_ceil(ROW_CHUNK))
 }
 
 /// The bytes of the results of all chunks.
@@ -36,7 +37,7 @@ pub(super) fn run(split: &SplitRow, invocation: &Invocation<'_>, operands: &Slot
             (0..split.reductions.len()).for_each(|i| slots.push(results(i, chunk)));
             slots
         };
-        let parts = parts(split, invocation.team);
+        let parts = parts(split, invocation.machine);
         invocation.team.each(parts, |i| {
             with_scratch(|scratch| {
                 for chunk in part(chunks, 1, parts, i) {

@@ -2,8 +2,8 @@
 
 use super::memory::{Address, Rows, copy_rows, narrow_rows, with_scratch};
 use super::{Invocation, Slots};
-use crate::contract::Cpu;
-use crate::plan::contract::BoundContract;
+use crate::machine::Cpu;
+use crate::plan::contract::{BoundContract, EpilogueOperand};
 use crate::routines::{NarrowFloat, TileFn, Tiles};
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -27,16 +27,22 @@ struct Stored {
     narrow: Option<TileFn>,
 }
 
+/// The operand that sums are stored to without the epilogue, which stores those of large results past the caches.
+pub(super) fn stored<'a>(
+    contract: &'a BoundContract,
+    cpu: &Cpu,
+) -> Option<&'a EpilogueOperand<i64>> {
+    contract.stored().filter(|_| contract.traffic < cpu.caches.passed_from())
+}
+
 impl<'a> Sums<'a> {
     pub(super) fn of(contract: &'a BoundContract, invocation: &'a Invocation<'a>) -> Sums<'a> {
-        let cpu = Cpu::with(invocation.target.instructions);
-        // The epilogue stores so much past the caches.
-        let is_near = contract.traffic < cpu.caches.passed_from();
-        let stored = contract.stored().filter(|_| is_near).map(|result| {
+        let cpu = &invocation.machine.cpu;
+        let stored = stored(contract, cpu).map(|result| {
             let dtype = result.dtype;
             let first = invocation.operands.get(result.slot);
             let first = first.offset(result.offset as isize * dtype.bytes() as isize);
-            let tiles = Tiles::of(invocation.target.instructions);
+            let tiles = Tiles::of(cpu.instructions);
             let narrow = NarrowFloat::of(dtype).map(|narrow| tiles.narrow(narrow));
             Stored { first, dtype, narrow }
         });

@@ -4,7 +4,8 @@
 //! quarter of the product. Together they have as many columns as one large image; each sum is the same chain as before.
 
 use super::contract::source;
-use crate::contract::{self, Cpu, MOST_BOUNDS, Seen};
+use crate::contract::{self, MOST_BOUNDS, Seen};
+use crate::machine::Cpu;
 use crate::plan::contract::{self as plan, BoundContract};
 use smallvec::SmallVec;
 

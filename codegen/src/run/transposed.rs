@@ -2,11 +2,11 @@
 
 use super::Invocation;
 use super::memory::{self, Address, Rows, copy_rows, narrow_rows};
-use crate::contract::{Cpu, Phases, Rooms, Transposed};
-use crate::machine::InstructionSet;
+use crate::contract::{Phases, Rooms, Shared, Transposed};
+use crate::machine::{Cpu, Machine};
 use crate::plan::transposed::TransposedDispatch as Dispatch;
 use crate::routines::{NarrowFloat, Tiles};
-use crate::threads::{Team, part};
+use crate::threads::part;
 use std::ops::Range;
 
 /// A transposed convolution at the sizes of a binding.
@@ -17,11 +17,10 @@ const PER_OPERATION: usize = 8;
 
 /// Runs it.
 pub(super) fn run(of: &TransposedDispatch, invocation: &Invocation<'_>) {
-    let instructions = invocation.target.instructions;
-    let cpu = Cpu::with(instructions);
+    let (machine, cpu) = (invocation.machine, &invocation.machine.cpu);
     let [x, weight, result] =
         [0, of.inputs - 1, of.inputs].map(|slot| invocation.operands.get(slot));
-    let narrow = NarrowFloat::of(of.dtype).map(|narrow| Tiles::of(instructions).narrow(narrow));
+    let narrow = NarrowFloat::of(of.dtype).map(|narrow| Tiles::of(cpu.instructions).narrow(narrow));
     let ([height, width], bytes) = (of.to, of.dtype.bytes());
     // Sums of some planes and rows go to the result.
     let store = |planes: Range<usize>, rows: Range<usize>, sums: Address| {
@@ -34,16 +33,16 @@ pub(super) fn run(of: &TransposedDispatch, invocation: &Invocation<'_>) {
             None => copy_rows(from, to, planes.len(), count * bytes),
         }
     };
-    let cut = cut(of, &cpu, invocation.team);
+    let cut = cut(of, machine);
     invocation.team.each(cut.iter().product(), |task| {
-        let (groups, planes) = self::task(of, &cpu, cut, task);
-        match depthwise(of, &cpu) {
+        let (groups, planes) = self::task(of, cpu, cut, task);
+        match depthwise(of, cpu) {
             Some(work) => {
                 let mut hand = |plane: usize, sums| store(plane..plane + 1, 0..height, sums);
                 memory::transposed(&work, [x, weight, result], groups, &mut hand);
             }
             None => {
-                let work = phases(of, &cpu);
+                let work = phases(of, cpu);
                 memory::phases(&work, [x, weight], (groups, planes), &mut { store });
             }
         }
@@ -63,12 +62,12 @@ fn phases<'a>(of: &TransposedDispatch, cpu: &'a Cpu) -> Phases<'a> {
 }
 
 /// Into how many parts groups and planes of the result are cut.
-fn cut(of: &TransposedDispatch, cpu: &Cpu, team: &Team) -> [usize; 2] {
-    let parts = parts(of, team);
+fn cut(of: &TransposedDispatch, machine: &Machine) -> [usize; 2] {
+    let parts = parts(of, machine);
     if of.planes == [1, 1] {
         return [parts, 1];
     }
-    let work = phases(of, cpu);
+    let work = phases(of, &machine.cpu);
     let strips = of.planes[1].div_ceil(work.unit()).max(1);
     let groups = if work.by_planes(of.groups) && strips >= parts { 1 } else { parts };
     let groups = groups.min(of.groups).max(1);
@@ -88,16 +87,24 @@ fn task(
 }
 
 /// What each thread takes.
-pub(super) fn rooms(of: &TransposedDispatch, instructions: InstructionSet) -> Rooms {
-    let cpu = Cpu::with(instructions);
-    depthwise(of, &cpu).map_or_else(|| phases(of, &cpu).rooms(), |work| work.rooms())
+pub(super) fn rooms(of: &TransposedDispatch, cpu: &Cpu) -> Rooms {
+    depthwise(of, cpu).map_or_else(|| phases(of, cpu).rooms(), |work| work.rooms())
+}
+
+/// What is chosen for the first task, and how threads cut the run.
+pub(super) fn chosen(of: &TransposedDispatch, machine: &Machine) -> Shared {
+    let (cpu, cut) = (&machine.cpu, cut(of, machine));
+    let (groups, _) = task(of, cpu, cut, 0);
+    let chosen = depthwise(of, cpu)
+        .map_or_else(|| phases(of, cpu).chosen(groups.len()), |work| work.chosen());
+    (chosen, [("groups", cut[0]), ("channels", cut[1]), ("rows", 1)])
 }
 
 /// Into how many parts a run is cut, at most.
-pub(super) fn parts(of: &TransposedDispatch, team: &Team) -> usize {
+pub(super) fn parts(of: &TransposedDispatch, machine: &Machine) -> usize {
     let window: usize = of.moves.iter().map(|moves| moves.positions).product();
     let ([rows, columns], [height, width]) = (of.from, of.to);
     let sums = rows * columns * window * of.planes[0] / PER_OPERATION + height * width;
     let most = of.groups * if of.planes == [1, 1] { 1 } else { of.planes[1] };
-    team.parts(of.groups * of.planes[1] * sums, most)
+    machine.parts(of.groups * of.planes[1] * sums, most)
 }

@@ -1,12 +1,7 @@
-//! [`Team`]: into how many parts work is cut, and the threads that do them.
+//! [`Team`]: the threads that do the parts of some work, and the parts of a range.
 
 use super::Pool;
 use tracecast_runtime::{Error, Result};
-
-/// The least work of a part, counted in cheap element operations: some ten microseconds. Giving a part to a thread that is awake takes
-/// less than one, but what it writes has to be fetched by who reads it next, which on some machines takes longer than what it saves for
-/// parts half as large. Tests split nearly everything.
-const SPLIT: usize = if cfg!(test) { 256 } else { 64 * 1024 };
 
 /// Threads, or only the calling one.
 #[derive(Debug)]
@@ -50,12 +45,6 @@ impl Team {
         }
     }
 
-    /// Into how many parts to cut that much work, which can be cut into `most`.
-    #[inline]
-    pub(crate) fn parts(&self, work: usize, most: usize) -> usize {
-        (work / SPLIT).min(self.threads).min(most).max(1)
-    }
-
     /// Runs `f` for every part, each on some thread.
     #[inline]
     pub(crate) fn each(&self, parts: usize, f: impl Fn(usize) + Sync) {
@@ -95,12 +84,8 @@ mod tests {
     }
 
     #[test]
-    fn work_is_split_when_it_is_worth_it() {
+    fn every_part_is_done() {
         let team = Team::new(Some(4)).unwrap();
-        assert_eq!(
-            (team.parts(2 * SPLIT - 1, 100), team.parts(9 * SPLIT, 100), team.parts(9 * SPLIT, 3)),
-            (1, 4, 3)
-        );
         let count = std::sync::atomic::AtomicUsize::new(0);
         team.each(9, |i| {
             count.fetch_add(i, std::sync::atomic::Ordering::Relaxed);

@@ -268,6 +268,12 @@ pub trait Launch: Send + Sync {
         0
     }
 
+    /// How a product is computed at sizes as [`bind`](Launch::bind) gets them, in one line, if the kernel is a product and the device can tell: the schedule, its
+    /// blocking, the grid of threads, the workspace. For people.
+    fn schedule(&self, _sizes: &[i64]) -> Option<String> {
+        None
+    }
+
     /// The code as text, if the device can show it; for `dump --emit`.
     fn text(&self) -> Option<String> {
         None

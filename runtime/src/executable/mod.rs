@@ -526,6 +526,12 @@ impl Executable {
         self.program.parts.kernels.iter().map(|kernel| &**kernel).zip(made)
     }
 
+    /// How the step of that number computes its product, in one line, if it is one and the device can tell; see [`Launch::schedule`].
+    pub fn schedule(&self, step: usize) -> Option<String> {
+        let kernel = self.program.layout.steps.get(step)?.work.kernel()?;
+        self.launches[kernel].schedule(&self.sizes[kernel])
+    }
+
     /// The distinct kernels and their code as text, where the device can show it.
     pub fn code(&self) -> impl Iterator<Item = (&Kernel, Option<String>)> {
         self.program

@@ -12,13 +12,14 @@ mod real;
 
 pub(crate) use operands::{Dropped, Place};
 
-use super::blocking::Cpu;
 use super::micro::Engine;
+use super::schedule::{Chosen, Load, Schedule};
 use super::with_engine;
-use crate::machine::InstructionSet;
+use crate::machine::{Cpu, InstructionSet};
 use crate::routines::Tiles;
 use panels::{Left, Panels, panel_room, product, weighed};
 use real::Real;
+use smallvec::smallvec;
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::attention::{Extents, KEYS, LANES, Pass};
@@ -87,6 +88,12 @@ pub(crate) fn numbers(extents: &Extents<usize>, pass: Pass, dtype: DType) -> usi
         Pass::Backward => backward::numbers(extents),
     };
     if dtype == DType::F64 { numbers } else { numbers.div_ceil(2) }
+}
+
+/// What is chosen for any attention.
+pub(crate) fn chosen_for_attention() -> Chosen {
+    let blocks = smallvec![("queries", QUERIES), ("keys", KEYS)];
+    Chosen { blocks, ..Chosen::new(Schedule::Attention, [Load::Packed; 2]) }
 }
 
 /// Computes a unit.

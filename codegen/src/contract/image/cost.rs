@@ -1,9 +1,9 @@
 //! About how long contractions take with an image.
 
 use super::super::micro::Engine;
-use super::super::{Cpu, with_engine};
+use super::super::with_engine;
 use super::Image;
-use crate::machine::InstructionSet;
+use crate::machine::{Cpu, InstructionSet};
 use tracecast_ir::DType;
 
 /// About how many cycles filling takes for sixteen numbers that lie in order,

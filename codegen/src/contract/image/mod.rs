@@ -17,8 +17,8 @@ use super::micro::Engine;
 #[cfg(target_arch = "x86_64")]
 use super::micro::depthwise::avx2;
 use super::windows::Seen;
-use super::{Cpu, with_engine};
-use crate::machine::InstructionSet;
+use super::with_engine;
+use crate::machine::{Cpu, InstructionSet};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -237,6 +237,11 @@ impl Image {
             Step::Taps(_) => 1,
         };
         self.steps.iter().map(extent).product()
+    }
+
+    /// True if positions a stride apart lie side by side.
+    pub(super) fn has_phases(&self) -> bool {
+        self.along.iter().any(|along| along.step > 1)
     }
 
     /// How many columns there are along each axis.

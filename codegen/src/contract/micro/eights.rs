@@ -11,7 +11,10 @@ pub(in crate::contract) const ROWS: usize = 4;
 pub(in crate::contract) const COLUMNS: usize = SIDE;
 
 /// Columns of a vector, and units of a square.
-const SIDE: usize = 8;
+pub(in crate::contract) const SIDE: usize = 8;
+
+/// Vectors of columns that are summed side by side, for each number of rows.
+pub(in crate::contract) const VECTORS: [usize; ROWS] = [4, 2, 2, 1];
 
 /// The bytes of a unit.
 const UNIT: usize = 4;
@@ -87,17 +90,17 @@ pub(in crate::contract) unsafe fn product(
     ld: usize,
 ) {
     macro_rules! run {
-        ($units:ty: $([$r:literal by $v:literal])*) => {
+        ($units:ty: $($r:literal)*) => {
             match rows {
                 // SAFETY: the caller's contract.
-                $($r => unsafe { all::<$units, $r, $v>(columns, k, a, b, sums, ld) },)*
+                $($r => unsafe { all::<$units, $r, { VECTORS[$r - 1] }>(columns, k, a, b, sums, ld) },)*
                 _ => unreachable!("{rows} rows are not few"),
             }
         };
     }
     match b.dtype {
-        DType::BF16 => run!(Bf16: [1 by 4] [2 by 2] [3 by 2] [4 by 1]),
-        _ => run!(F32: [1 by 4] [2 by 2] [3 by 2] [4 by 1]),
+        DType::BF16 => run!(Bf16: 1 2 3 4),
+        _ => run!(F32: 1 2 3 4),
     }
 }
 

@@ -23,6 +23,9 @@ const SIDE: usize = 16;
 /// Vectors of columns that are summed side by side, so that one's chains fill the time in which another's are turned.
 const TOGETHER: usize = 2;
 
+/// Columns that are summed together.
+pub(in crate::contract) const COLUMNS: usize = TOGETHER * SIDE;
+
 /// How many bytes before it is needed a column's memory is asked for.
 const AHEAD: usize = 512;
 
@@ -115,7 +118,7 @@ unsafe fn all<U: Units, const R: usize>(
     sums: *mut f32,
     ld: usize,
 ) {
-    for start in (0..columns).step_by(TOGETHER * SIDE) {
+    for start in (0..columns).step_by(COLUMNS) {
         for from in (0..k).step_by(CONTRACT_BLOCK) {
             let mut acc = [[x86::_mm512_setzero_ps(); R]; TOGETHER];
             for p in (from..k.min(from + CONTRACT_BLOCK)).step_by(SIDE * U::STEPS) {

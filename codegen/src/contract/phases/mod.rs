@@ -6,17 +6,17 @@
 
 mod pack;
 
-use super::blocking::Cpu;
 use super::micro::Engine;
 use super::micro::spots::Spots;
 use super::operand::Scratch;
 use super::pack::{Elements, strips, turn_sums};
 use super::prefetch::{LINE, Later};
 use super::rooms::Rooms;
+use super::schedule::{Chosen, Load, Schedule};
 use super::span::may_be_subnormal;
 use super::transposed::Framed;
 use super::with_engine;
-use crate::machine::InstructionSet;
+use crate::machine::{Cpu, InstructionSet};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -117,6 +117,19 @@ impl Phases<'_> {
     /// What it takes.
     pub(crate) fn rooms(&self) -> Rooms {
         with_engine!(self.cpu, self.acc(), self.in_pairs(), E => self.rooms_with::<E>())
+    }
+
+    /// What is chosen for this number of groups.
+    pub(crate) fn chosen(&self, groups: usize) -> Chosen {
+        with_engine!(self.cpu, self.acc(), self.in_pairs(), E => {
+            let rows = self.most::<E>().min(self.to[0]);
+            Chosen {
+                pairs: E::DEPTH == 2,
+                tile: Some([2 * E::LANES, E::SPOTS]),
+                blocks: smallvec![("output rows", rows), ("channels", self.block::<E>(groups))],
+                ..Chosen::new(Schedule::SubPixel, [Load::Packed, Load::Padded])
+            }
+        })
     }
 
     fn rooms_with<E: Engine>(&self) -> Rooms {

@@ -1,7 +1,8 @@
 //! Calls of the products: contractions of matrices, over images and over positions.
 
 use super::{Address, Fill, with_packed};
-use crate::contract::{self, Cpu};
+use crate::contract;
+use crate::machine::Cpu;
 use std::ops::Range;
 use tracecast_ir::DType;
 

@@ -1,0 +1,71 @@
+//! What is chosen for a convolution whose input is a padded copy, or is read in place channel by channel.
+
+use super::correlate::{Correlation, Loops};
+use super::image::Image;
+use super::micro::Engine;
+use super::micro::field::{MOST_VECTORS, most_lines};
+use super::schedule::{Axis, Chosen, Layout, Load, Pass, Schedule, Store};
+use super::span::tile;
+use super::with_engine;
+use crate::machine::InstructionSet;
+use smallvec::smallvec;
+use tracecast_ir::DType;
+
+impl Correlation<'_> {
+    /// What is chosen for this number of windows; `None` if they are none of a convolution.
+    pub(crate) fn chosen(&self, windows: usize) -> Option<Chosen> {
+        with_engine!(self.cpu, self.acc, self.pairs, E => self.chosen_with::<E>(windows))
+    }
+
+    fn chosen_with<E: Engine>(&self, windows: usize) -> Option<Chosen> {
+        let (seen, _) = self.windows()?;
+        let whole = Image::of(seen, None)?;
+        let rows = |count: usize| ("output rows", count.min(windows));
+        let (schedule, right, tile, block) = match self.loops() {
+            #[cfg(target_arch = "x86_64")]
+            Loops::InPlace => {
+                let schedule = Schedule::Depthwise(Pass::Forward, Layout::InPlace);
+                (schedule, Load::InPlace, None, ("channels", self.planes_together(&whole)))
+            }
+            Loops::Few(_) => {
+                let schedule = Schedule::Depthwise(Pass::WeightGrad, Layout::Blocked);
+                let tile = [E::LANES, whole.windows().iter().product()];
+                (schedule, Load::Padded, Some(tile), ("channels", E::LANES))
+            }
+            Loops::Lines(_) => {
+                let schedule = Schedule::Depthwise(Pass::Forward, Layout::Blocked);
+                let (tile, most) = (self.tile_of_lines::<E>(&whole), self.most_lines::<E>(&whole));
+                (schedule, Load::Padded, Some(tile), rows(most))
+            }
+            Loops::Across(_) => {
+                let (vectors, store) = (Axis::Channels, Store::Staged);
+                let tile = [2 * E::LANES, E::SPOTS];
+                let most = self.most_across::<E>(&whole);
+                (Schedule::ImplicitGemm { vectors, store }, Load::Padded, Some(tile), rows(most))
+            }
+            Loops::Columns => {
+                let whole = self.image(seen, None)?;
+                let most = windows.min(self.most::<E>(&whole));
+                let image = self.image(seen, Some(0..most))?;
+                let is_stored = self.stored.is_some() && self.is_direct::<E>(&image);
+                let store = if is_stored { Store::InPlace } else { Store::Staged };
+                let (schedule, tile) = if self.goes_by_line(&whole, E::LANES) {
+                    let (_, _, [lines, across]) = image.lines_of_columns();
+                    let vectors = across.div_ceil(E::LANES);
+                    let lines = lines.min(most_lines(vectors));
+                    let tile = [1, lines * vectors.min(MOST_VECTORS) * E::LANES];
+                    (Schedule::Depthwise(Pass::Forward, Layout::Padded), tile)
+                } else {
+                    let vectors = Axis::Columns;
+                    (Schedule::ImplicitGemm { vectors, store }, tile::<E>(self.rows))
+                };
+                let load = if whole.has_phases() { Load::PaddedByPhase } else { Load::Padded };
+                (schedule, load, Some(tile), rows(most))
+            }
+        };
+        let is_read = matches!(self.loops(), Loops::Columns) && self.in_place::<E>().is_some();
+        let loads = [self.a.load(is_read), right];
+        let (pairs, blocks) = (E::DEPTH == 2, smallvec![block]);
+        Some(Chosen { pairs, tile, blocks, ..Chosen::new(schedule, loads) })
+    }
+}
