@@ -32,8 +32,9 @@ pub(crate) struct ProgramFile {
     autocast: Option<Autocast>,
 
     /// Decides about precision by this file, as `tracecast policy check` reads it: a policy set, or a table, which takes the place of
-    /// its device type's among PyTorch's. Without it PyTorch's tables decide
-    #[arg(long, value_name = "FILE.toml")]
+    /// its device type's among PyTorch's; or by a strategy by dtype and risk: `strict-bf16`, `standard-f16`, `bold-bf16`. Without it
+    /// PyTorch's tables decide
+    #[arg(long, value_name = "FILE.toml|STRATEGY")]
     policy: Option<PathBuf>,
 
     /// Has values of the program's parameters and state
@@ -153,6 +154,9 @@ impl ProgramFile {
 
     fn read_policies(&self) -> Result<Arc<PolicySet>, Failure> {
         let Some(path) = &self.policy else { return Ok(devices::options().policies()) };
+        if let Some(set) = path.to_str().and_then(PolicySet::strategy) {
+            return Ok(set.into());
+        }
         let text = fs::read_to_string(path).map_err(|error| Failure::in_file(path, error))?;
         let file = PolicyFile::parse(&text).map_err(|error| Failure::in_file(path, error))?;
         let set = file.into_set().ok_or_else(|| {

@@ -125,13 +125,14 @@ fn pipeline(file: &TestFile, case: &Case) -> Result<String, String> {
     print(file, graph)
 }
 
-/// `test explain [about=NODE] [device=cuda dtype=bf16] [rule=OP:POLICY] [module=PATH:POLICY] [node=NAME:POLICY] [no-fold] [optimised] [warnings]`:
+/// `test explain [about=NODE] [device=cuda dtype=bf16] [strategy=strict-bf16] [rule=OP:POLICY] [module=PATH:POLICY] [node=NAME:POLICY] [no-fold] [optimised] [warnings]`:
 /// why every op, or the one asked about, has its precision, what became of the casts, and what is odd; with `warnings` only that.
 fn explain(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&[
         "about",
         "device",
         "dtype",
+        "strategy",
         "rule",
         "module",
         "node",
@@ -158,9 +159,14 @@ fn explain(file: &TestFile, case: &Case) -> Result<String, String> {
     }
 }
 
-/// The standard policies with the rules `rule=gelu:fp32`, `module=…` and `node=…` of a file.
+/// The standard policies, or those of a `strategy=bold-bf16`, with the rules `rule=gelu:fp32`, `module=…` and `node=…` of a file.
 fn policies(file: &TestFile) -> Result<PolicySet, String> {
-    let mut set = PolicySet::standard();
+    let mut set = match file.option("strategy") {
+        None => PolicySet::standard(),
+        Some(name) => {
+            PolicySet::strategy(name).ok_or_else(|| format!("there is no strategy `{name}`"))?
+        }
+    };
     for option in &file.options {
         let Some((kind, rule)) = option.split_once('=') else { continue };
         let target: fn(String) -> Target = match kind {

@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
-use super::PolicyTable;
+use super::{PolicyTable, strategy};
 
 /// The text of every file.
 const FILES: &[&str] = include!(concat!(env!("OUT_DIR"), "/tables.rs"));
@@ -48,9 +48,9 @@ impl PolicyTable {
     }
 
     /// The built-in table of that name, such as `torch-cpu`: the one of the standard set, else the newest; or that of a version:
-    /// `torch-cpu@2.15.0`.
+    /// `torch-cpu@2.15.0`. Strategies by dtype have names too: `bold-bf16` (see [`by_dtype`](Self::by_dtype)).
     pub fn named(name: &str) -> Option<Arc<PolicyTable>> {
-        BUILT_IN.named(name).cloned()
+        BUILT_IN.named(name).cloned().or_else(|| strategy::named(name))
     }
 
     /// Name and version as [`named`](Self::named) takes them: `torch-cpu@2.15.0`.

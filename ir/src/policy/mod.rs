@@ -32,6 +32,7 @@ mod script;
 mod set;
 mod site;
 mod source;
+mod strategy;
 mod table;
 
 pub use change::Change;
@@ -45,6 +46,7 @@ pub use script::{ScriptBan, ScriptCast, ScriptClass, ScriptOperand, ScriptTable}
 pub use set::{PolicySet, Promotion};
 pub use site::Site;
 pub use source::PolicyFile;
+pub use strategy::Risk;
 pub use table::PolicyTable;
 
 use std::fmt;

@@ -10,6 +10,7 @@
 //! "conv1d.padding" = "lower_precision_fp"   # one overload
 //! "gelu.*" = "fp32"                         # every overload that has no line of its own
 //! binary_cross_entropy = { policy = "banned", advice = "use the form with logits" }
+//! layer_norm = { policy = "lower_precision_fp", because = "statistics are f32" }  # the reason is in the rule id
 //! ```
 //!
 //! A table with the line `casts_f64 = true` casts f64 too, where it casts all floats. An op that is not listed falls through. In-place and out forms are other overloads, so a list that does not name
@@ -43,7 +44,17 @@ struct Entry {
     key: String,
     pattern: OpPattern,
     policy: Policy,
+    because: Option<String>,
     rule: RuleId,
+}
+
+impl Entry {
+    /// The entry as one of a table of that name.
+    fn of(self, table: &str) -> Entry {
+        let reason = self.because.as_ref().map_or(String::new(), |why| format!(", because {why}"));
+        let rule = RuleId::new(format!("{table}/{}:{}{reason}", self.key, self.policy));
+        Entry { rule, ..self }
+    }
 }
 
 impl PolicyTable {
@@ -114,6 +125,24 @@ impl PolicyTable {
         table
     }
 
+    /// This table under another name, with the lines of others in the places of its own. Later ones win.
+    pub(super) fn overlaid(&self, name: &str, others: &[PolicyTable]) -> PolicyTable {
+        let mut ops: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+        for table in std::iter::once(self).chain(others) {
+            for (op, entries) in &table.ops {
+                let listed = ops.entry(op.clone()).or_default();
+                for entry in entries {
+                    let line = entry.clone().of(name);
+                    match listed.iter_mut().find(|known| known.pattern == line.pattern) {
+                        Some(known) => *known = line,
+                        None => listed.push(line),
+                    }
+                }
+            }
+        }
+        PolicyTable::build(name, self.device, &self.version, self.casts_f64, ops)
+    }
+
     /// The version of the system that the table describes.
     pub fn version(&self) -> &str {
         &self.version
@@ -169,17 +198,17 @@ impl fmt::Display for PolicyTable {
             writeln!(f, "casts_f64 = true")?;
         }
         writeln!(f, "\n[ops]")?;
-        for (key, policy) in self.iter() {
-            match policy {
-                Policy::Banned { advice } => {
-                    writeln!(
-                        f,
-                        "{} = {{ policy = \"{policy}\", advice = {} }}",
-                        quoted(key),
-                        quoted(advice)
-                    )?;
+        for Entry { key, policy, because, .. } in self.ops.values().flatten() {
+            let mut fields = Vec::new();
+            if let Policy::Banned { advice } = policy {
+                fields.push(format!(", advice = {}", quoted(advice)));
+            }
+            fields.extend(because.iter().map(|why| format!(", because = {}", quoted(why))));
+            match &fields[..] {
+                [] => writeln!(f, "{} = \"{policy}\"", quoted(key))?,
+                _ => {
+                    writeln!(f, "{} = {{ policy = \"{policy}\"{} }}", quoted(key), fields.concat())?
                 }
-                _ => writeln!(f, "{} = \"{policy}\"", quoted(key))?,
             }
         }
         Ok(())
@@ -257,38 +286,46 @@ impl Reader<'_> {
         for (key, value) in lines {
             let text = key.get_ref().as_ref();
             let (op, pattern) = OpPattern::in_table(text);
-            let policy = self.policy(value)?;
-            let rule = RuleId::new(format!("{table}/{text}:{policy}"));
+            let (policy, because) = self.policy(value)?;
             let entries = ops.entry(op.to_string()).or_default();
             if entries.iter().any(|entry| entry.pattern == pattern) {
                 return Err(self.error(key.span().start, format!("`{text}` is listed twice")));
             }
-            entries.push(Entry { key: text.to_string(), pattern, policy, rule });
+            let entry =
+                Entry { key: text.to_string(), pattern, policy, because, rule: RuleId::OFF };
+            entries.push(entry.of(table));
         }
         Ok(ops)
     }
 
-    fn policy(&self, value: &Spanned<DeValue<'_>>) -> Result<Policy, PolicyError> {
+    /// A policy, and the reason for it.
+    fn policy(
+        &self,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<(Policy, Option<String>), PolicyError> {
         let at = value.span().start;
-        let (name, advice) = match value.get_ref() {
+        let (name, advice, because) = match value.get_ref() {
             DeValue::Table(fields) => {
-                let known = |key: &str| ["policy", "advice"].contains(&key);
+                let known = |key: &str| ["policy", "advice", "because"].contains(&key);
                 if let Some(key) = fields.keys().find(|key| !known(key.get_ref())) {
-                    let message = format!("expected policy or advice, found `{}`", key.get_ref());
+                    let message =
+                        format!("expected policy, advice or because, found `{}`", key.get_ref());
                     return Err(self.error(key.span().start, message));
                 }
                 let field =
                     |name: &str| fields.get(name).map(|value| self.string(value)).transpose();
                 let name = field("policy")?.ok_or_else(|| self.error(at, "`policy` is missing"))?;
-                (name, field("advice")?)
+                (name, field("advice")?, field("because")?.map(str::to_owned))
             }
-            _ => (self.string(value)?, None),
+            _ => (self.string(value)?, None, None),
         };
         match (Policy::named(name, advice.unwrap_or_default()), advice) {
             (Ok(Policy::Banned { .. }), None) => {
                 Err(self.error(at, "a banned op needs an `advice`"))
             }
-            (policy, _) => policy.map_err(|error| self.error(at, error)),
+            (policy, _) => {
+                policy.map(|policy| (policy, because)).map_err(|error| self.error(at, error))
+            }
         }
     }
 

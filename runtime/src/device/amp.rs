@@ -84,7 +84,7 @@ pub enum Base {
     Nothing,
     /// That of another device type, as in the set at hand.
     Of(DeviceType),
-    /// This one; the device type in it does not matter.
+    /// This one, such as a strategy ([`PolicyTable::by_dtype`]); the device type in it does not matter.
     Table(PolicyTable),
 }
 
