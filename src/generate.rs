@@ -32,7 +32,7 @@ impl Sampling {
         Sampling { temperature, seed, ..Sampling::greedy() }
     }
 
-    /// Among this number of the likeliest.
+    /// Draws among the `k` likeliest tokens.
     #[must_use]
     pub fn top_k(mut self, k: usize) -> Self {
         self.top_k = k;

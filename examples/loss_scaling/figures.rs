@@ -63,7 +63,7 @@ impl Digits {
         (x, Tensor::new([rows.len()], &y).expect("as many labels"))
     }
 
-    /// Trains a perceptron with one hidden layer of 128 by AdamW. With `poison`, about that number of a thousand steps get a loss of
+    /// Trains a perceptron with one hidden layer of 128 by AdamW. About `poison` of a thousand steps get a loss of
     /// infinity or NaN.
     ///
     /// # Errors

@@ -59,8 +59,8 @@ impl Tally {
         }
     }
 
-    /// Prints the section and fails if a case did, or if in the repository's own file other than
-    /// this number were compared as programs too.
+    /// Prints the section and fails if a case did, or if the number of cases of the repository's
+    /// own file that ran as programs is another one than expected.
     fn finish(self, section: &str) {
         let passed = self.executed - self.failures.len();
         let mut line = format!("{section}: {} executed, {passed} passed", self.executed);

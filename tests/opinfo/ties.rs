@@ -60,7 +60,7 @@ impl Lines {
         Some(Lines { numbers: x.to_f64s(), length, inner })
     }
 
-    /// The line of the element with that number of a result with that number of them, which has fewer along the lines, or none of their own.
+    /// The line of element `i` of a result of `count` elements, whose lines are shorter than the operand's or gone.
     fn line(&self, i: usize, count: usize) -> impl Iterator<Item = f64> + '_ {
         let along = count * self.length / self.numbers.len();
         let (before, behind) = (i / (along * self.inner), i % self.inner);

@@ -215,7 +215,7 @@ impl<'p> Row<'p> {
         }
     }
 
-    /// Groups of that number of positions up to one that `groups` is given, and single positions from there on.
+    /// Groups of `size` positions from `low` to a middle that `groups` is given, and single positions from there to `high`.
     fn grouped<'a>(
         &self,
         em: &mut Emitter<'a>,

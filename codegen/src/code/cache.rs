@@ -71,8 +71,8 @@ pub(crate) fn functions(target: &Target, kernel: &Kernel) -> Result<Vec<Lowered>
 /// A kernel, its names in the order of their numbers, and the sizes whose class it is compiled for.
 pub(crate) type Wanted<'k> = (&'k Kernel, &'k Values);
 
-/// Compiles kernels, apart from those that are compiled already; for each where its code comes from. At most this number of threads of the team make
-/// one module each.
+/// Compiles kernels that are not compiled yet, and returns where the code of each comes from. The second number of the pair bounds the threads of the team, each of
+/// which makes one module.
 ///
 /// # Errors
 /// If a kernel has no code.

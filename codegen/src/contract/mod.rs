@@ -359,8 +359,8 @@ impl Work<'_> {
         columns >= E::LANES && self.k <= CONTRACT_BLOCK && self.as_it_lies::<E>().is_some()
     }
 
-    /// Where the sums of a group are stored as they come out of registers, and whether they are rounded to bf16: whole vectors, which are of a single block of `k` if
-    /// they are rounded. Sums of later blocks are added to those that are there.
+    /// Where registers store the sums of a group directly, the leading dimension, and whether sums are rounded to bf16. Columns must fill whole vectors. Later blocks
+    /// of `k` add to the sums in the result; rounded sums have a single block.
     fn stored_at_once<E: Engine>(
         &self,
         rows: &Range<usize>,

@@ -105,17 +105,17 @@ pub(crate) struct Chosen {
     pub(crate) swapped: bool,
     /// bf16 are multiplied in pairs.
     pub(crate) pairs: bool,
-    /// Rows and columns of sums that the inner loop keeps in registers, where they are told.
+    /// Rows and columns of sums that the inner loop keeps in registers. `None` where it has no fixed tile.
     pub(crate) tile: Option<[usize; 2]>,
-    /// How loops around it are blocked: what is counted, and how many of it.
+    /// Blocks of the loops around it: the name of the axis, and its size.
     pub(crate) blocks: SmallVec<[(&'static str, usize); 4]>,
 }
 
-/// What is chosen for a part, and into how many parts threads cut each of these.
+/// The schedule of one thread's part, and the thread grid: the number of parts of each axis.
 pub(crate) type Shared = (Chosen, [(&'static str, usize); 3]);
 
 impl Chosen {
-    /// Operands that are read so, without what else there may be.
+    /// A schedule with these loads, and no swap, pairs, tile or blocks.
     pub(super) fn new(schedule: Schedule, loads: [Load; 2]) -> Chosen {
         let blocks = SmallVec::new();
         Chosen { schedule, loads, swapped: false, pairs: false, tile: None, blocks }

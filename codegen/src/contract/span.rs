@@ -85,9 +85,9 @@ struct Columns {
 }
 
 impl Columns {
-    /// What strip number `strip` prefetches at each number along `k`, in bytes from what it reads: a line of the columns that come next, another one in each strip, until
-    /// all lines are there.
-    fn ahead(&self, strip: usize) -> isize {
+    /// Bytes from what a strip reads at each `k` to the cache line that it prefetches. Strip 0 prefetches the first line of each row of the next columns, strip 1 the
+    /// second one, and so on. Later strips prefetch what they read themselves, which costs nothing.
+    fn prefetch_offset(&self, strip: usize) -> isize {
         let line = strip * LINE;
         if line < self.count * self.cell.bytes() { self.ahead + line as isize } else { 0 }
     }
@@ -205,7 +205,7 @@ pub(super) unsafe fn block<E: Engine>(
         let bytes = right.cell.bytes();
         let base = right.packed.wrapping_add((right.first + start) * k * bytes);
         let step = (ld * bytes) as isize;
-        // The panel behind it, of this block of `k` or the next.
+        // The next panel, of this block of `k` or the next block.
         let ahead = k as isize * step;
         span(whole + start, Columns { base, step, cell: right.cell, count, ahead });
     }
@@ -252,7 +252,7 @@ unsafe fn span<E: Engine>(
             b: columns.base,
             b_step: columns.step,
             cell: columns.cell,
-            ahead: columns.ahead(number),
+            ahead: columns.prefetch_offset(number),
             from: if out.begins { std::ptr::null() } else { chain },
             from_ld: width,
             out: to,

@@ -1,5 +1,6 @@
 //! Elements that lie apart, brought next to each other: rows that step through memory, several at a time where they are neighbours
-//! there, so that every cache line is read once. Few rows whose positions are two elements apart, as those of windows of two by two are, are deinterleaved two at a time.
+//! there, so that every cache line is read once. Fewer than eight rows of stride 2, as windows of two by two
+//! have, are deinterleaved in pairs.
 
 use super::{BringFn, ElementSize};
 use std::ops::Range;

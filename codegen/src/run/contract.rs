@@ -83,7 +83,7 @@ pub(super) enum Driver {
 }
 
 impl Driver {
-    /// The first that the contraction is fit for, and that is better than the next.
+    /// The first driver that takes the contraction: weight gradients along lines, other weight gradients, convolutions, then any product.
     pub(super) fn of(contract: &BoundContract, cpu: &Cpu) -> Driver {
         if let Some(lines) = WindowLines::of(contract) {
             Driver::Lines(lines)
@@ -167,7 +167,7 @@ pub(super) fn rooms(
     (tasks.max(tasks_with), all.max(all_with).max(to_keep))
 }
 
-/// What is chosen for the first part, and how threads cut the run.
+/// The schedule of the first part, and the thread grid.
 pub(super) fn chosen(contract: &BoundContract, machine: &Machine) -> Option<Shared> {
     match Driver::of(contract, &machine.cpu) {
         Driver::Lines(lines) => return Some(lines.chosen(contract, machine)),
@@ -185,7 +185,7 @@ pub(super) fn chosen(contract: &BoundContract, machine: &Machine) -> Option<Shar
     Some((chosen, [("batches", groups), ("rows", down), ("columns", across)]))
 }
 
-/// Calls `with` with both factors, which lie nowhere, of the batches that go together.
+/// Calls `with` with both factors of batches that are multiplied together. Their addresses are null: a choice depends on shapes alone.
 fn with_sources<T>(
     contract: &BoundContract,
     together: &Together,

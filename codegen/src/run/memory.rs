@@ -367,7 +367,7 @@ thread_local! {
     static PACKED: Cell<Option<Box<contract::Scratch>>> = const { Cell::new(None) };
 }
 
-/// A kernel may ask for memory that threads share this number of times within each other: for its columns and for its largest values.
+/// Buffers that threads share in one kernel: one for its columns and one for its largest values.
 const NESTED: usize = 2;
 
 /// Has this thread keep so much scratch.

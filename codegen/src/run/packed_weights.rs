@@ -147,7 +147,7 @@ pub(crate) struct AllPacked(Mutex<Known>);
 #[derive(Default)]
 struct Known {
     shared: HashMap<usize, Vec<Weak<Shared>>>,
-    /// At this number of addresses those are looked for at which nothing is kept any more.
+    /// Addresses in the table from which on those without kept weights are removed.
     full: usize,
 }
 

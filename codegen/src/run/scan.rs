@@ -16,7 +16,7 @@ use tracecast_ir::kernel::line::{Layout, Scan, Scanner, panel_dtype};
 /// Lines of a panel.
 const SIDE: usize = 16;
 
-/// Lines that are turned at a time: where their stride is a power of two, one set of the first-level cache has room for them, but not for more.
+/// Lines of a transposed block: where their stride is a power of two, one set of the first-level cache has room for them, but not for more.
 const TURNED: usize = 8;
 
 /// Fewer lines are scanned one by one.

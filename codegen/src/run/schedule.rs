@@ -8,11 +8,11 @@ use crate::plan::{BoundDispatch, Dispatch, plan};
 use std::fmt::Write;
 use tracecast_ir::kernel::Kernel;
 
-/// What is chosen for a kernel that is a product, at the sizes that it was traced with: the sizes, the schedule and its details, the grid of threads, and the bytes of
-/// workspace of each thread. `None` for other kernels.
+/// The schedule of a kernel that is a product, at the sizes that it was traced with: sizes, schedule, blocking, thread grid, and bytes of workspace of each
+/// thread. `None` for other kernels.
 ///
 /// # Errors
-/// If the kernel asks for what no code exists for.
+/// If no code exists for the kernel.
 pub fn schedule_text(
     kernel: &Kernel,
     machine: &Machine,

@@ -10,7 +10,7 @@ use crate::kernel::build::lowering;
 use crate::op::{Body, Intrinsic, Lower};
 use smallvec::SmallVec;
 
-/// One of this number of nodes that are gone is looked behind.
+/// Most removed nodes that a search passes through.
 const GONE: usize = 16;
 
 /// What a pass has left of a program in the one it has made.
