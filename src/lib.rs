@@ -124,72 +124,38 @@ pub mod prelude {
     };
 }
 
-/// Runs the example of the README.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+/// Compiles and runs the programs of pages.
+macro_rules! run_pages {
+    ($($name:ident: $page:literal),* $(,)?) => {
+        $(
+            #[cfg(doctest)]
+            #[doc = include_str!($page)]
+            struct $name;
+        )*
+    };
+}
 
-/// Runs the examples of the page about finding what is wrong.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/debugging.md")]
-struct DebuggingPage;
+run_pages! {
+    Readme: "../README.md",
+    FirstProgram: "../docs/guide/first-program.md",
+    Training: "../docs/guide/training.md",
+    MixedPrecision: "../docs/guide/mixed-precision.md",
+    LookingInside: "../docs/guide/looking-inside.md",
+    Saving: "../docs/guide/saving.md",
+    Serving: "../docs/guide/serving.md",
+    Generation: "../docs/guide/generation.md",
+    ComingFromPyTorch: "../docs/guide/coming-from-pytorch.md",
+    CustomOps: "../docs/guide/custom-ops.md",
+    Debugging: "../docs/guide/debugging.md",
+    Performance: "../docs/guide/performance.md",
+    Memory: "../docs/guide/memory.md",
+    OwnDevice: "../docs/guide/device.md",
+    Autocast: "../docs/autocast.md",
+    PyTorchOps: "../docs/pytorch-ops.md",
+    PyTorchFunctions: "../docs/pytorch-functions.md",
+    PyTorchTraining: "../docs/pytorch-training.md",
+    Scaling: "../docs/scaling.md",
+}
 
-/// Runs the examples of the page about autocast.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/autocast.md")]
-struct AutocastPage;
-
-/// Runs the examples of the page about gradients, ops and devices of one's own.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/extending.md")]
-struct ExtendingPage;
-
-/// Runs the calls of the page for those who come from PyTorch.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/coming-from-pytorch.md")]
-struct PyTorchPage;
-
-/// Runs the calls of the page about PyTorch's ops.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/pytorch-ops.md")]
-struct PyTorchOpsPage;
-
-/// Runs the calls of the page about PyTorch's functions.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/pytorch-functions.md")]
-struct PyTorchFunctionsPage;
-
-/// Runs the calls of the page about PyTorch's modules and training.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/pytorch-training.md")]
-struct PyTorchTrainingPage;
-
-/// Runs the example of the page about models from PyTorch.
-#[cfg(all(doctest, feature = "pt2"))]
-#[doc = include_str!("../docs/pytorch.md")]
-struct ExportedPage;
-
-/// Runs the example of the page about memory.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/memory.md")]
-struct MemoryPage;
-
-/// Runs the example of the page about many ranks.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/scaling.md")]
-struct ScalingPage;
-
-/// Runs the example of the page about serving.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/serving.md")]
-struct ServingPage;
-
-/// Runs the examples of the page about generation.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/generation.md")]
-struct GenerationPage;
-
-/// Runs the example of the page about checkpoints.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/checkpoints.md")]
-struct CheckpointsPage;
+#[cfg(feature = "pt2")]
+run_pages!(Exported: "../docs/pytorch.md");

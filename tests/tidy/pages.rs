@@ -1,5 +1,5 @@
-//! The pages that people read: the paths they name exist, the plans they show are those of tests, and the page that is generated is
-//! fresh.
+//! The pages that people read: the paths they name and the links between them exist, the book lists each, the plans they show are
+//! those of tests, and the page that is generated is fresh.
 
 use crate::repository;
 use crate::tree::{Tree, none};
@@ -85,6 +85,71 @@ fn a_missing_path_is_seen() {
         tree.clone().with("CONTRIBUTING.md", "`ir/src/op/`\n\n`text.rs`, `ir/src/opera`");
     let missing = ["CONTRIBUTING.md:3: `text.rs`", "CONTRIBUTING.md:3: `ir/src/opera`"];
     assert_eq!(missing_paths(&elsewhere), missing);
+}
+
+#[test]
+fn links_of_pages_lead_somewhere() {
+    none("links to files that do not exist", broken_links(repository()));
+}
+
+/// The links between files, on any page, that lead to none. Templates of pages link from where their page is, which is looked at.
+fn broken_links(tree: &Tree) -> Vec<String> {
+    let mut broken = Vec::new();
+    for (page, text) in tree.ending("md").filter(|(page, _)| !page.starts_with("benches/results/"))
+    {
+        let prose = text.split("```").step_by(2);
+        let links = prose.flat_map(|part| part.split("](").skip(1));
+        for link in links.filter_map(|rest| Some(rest.split_once(')')?.0)) {
+            let file = link.split('#').next().unwrap_or_default();
+            let elsewhere = file.is_empty() || file.contains("://");
+            if !elsewhere && !tree.has(&beside(page, file)) {
+                broken.push(format!("{page}: {link}"));
+            }
+        }
+    }
+    broken
+}
+
+/// The path from the root of a file that a page names from its own folder.
+fn beside(page: &str, file: &str) -> String {
+    let mut path: Vec<&str> = page.split('/').collect();
+    path.pop();
+    for part in file.split('/') {
+        match part {
+            ".." => drop(path.pop()),
+            "." => {}
+            part => path.push(part),
+        }
+    }
+    path.join("/")
+}
+
+#[test]
+fn the_book_has_every_page() {
+    none("pages that docs/SUMMARY.md does not list once", unlisted(repository()));
+}
+
+/// The pages of `docs` that the contents of the book do not list, or list twice.
+fn unlisted(tree: &Tree) -> Vec<String> {
+    let summary = tree.text("docs/SUMMARY.md");
+    let pages = tree.ending("md").filter_map(|(path, _)| path.strip_prefix("docs/"));
+    let pages = pages.filter(|page| *page != "SUMMARY.md");
+    let listed = |page: &str| summary.matches(&format!("]({page})")).count();
+    pages.filter(|page| listed(page) != 1).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_broken_link_and_an_unlisted_page_are_seen() {
+    let tree = Tree::of(&[
+        ("docs/SUMMARY.md", "[A](a.md) [B](guide/b.md)"),
+        ("docs/a.md", "[b](guide/b.md#part) [c](https://c) [here](#a)\n```rust\nx[0](1)\n```\n"),
+        ("docs/guide/b.md", "[src](../../src), [a](../a.md)"),
+        ("src/lib.rs", ""),
+    ]);
+    assert_eq!((broken_links(&tree), unlisted(&tree)), (vec![], vec![]));
+    let tree = tree.with("docs/guide/c.md", "[a](a.md)");
+    assert_eq!(broken_links(&tree), ["docs/guide/c.md: a.md"]);
+    assert_eq!(unlisted(&tree), ["guide/c.md"]);
 }
 
 #[test]
