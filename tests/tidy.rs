@@ -1,5 +1,5 @@
 //! The walls of the house, checked like any other behaviour. Here are the crates and who may depend on whom, where `unsafe` may
-//! stand, names, and texts that must not be there; `tidy/` has rooms and their imports, lengths, counts that may only fall, ops, and the pages that people read.
+//! stand, names, and texts that must not be there; `tidy/` has modules and their imports, lengths, counts that may only fall, ops, and the pages that people read.
 //!
 //! Every wall is a function from the files of the working tree, as text, to what is wrong with them, and a test shows that it falls
 //! over a broken copy. `TRACECAST_BLESS=1` rewrites `docs/ops.md`.
@@ -10,14 +10,14 @@ mod falling;
 mod imports;
 #[path = "tidy/lines.rs"]
 mod lines;
+#[path = "tidy/modules.rs"]
+mod modules;
 #[path = "tidy/ops.rs"]
 mod ops;
 #[path = "tidy/pages.rs"]
 mod pages;
 #[path = "tidy/prose.rs"]
 mod prose;
-#[path = "tidy/rooms.rs"]
-mod rooms;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/tree.rs"]
@@ -103,7 +103,7 @@ const CRATES: [Crate; 12] = [
         name: "tracecast-runtime",
         folder: "runtime",
         knows: &["tracecast-ir"],
-        budget: 11_400,
+        budget: 11_410,
         most_flat: 16,
     },
     Crate {

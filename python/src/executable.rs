@@ -93,15 +93,15 @@ impl Executable {
             names.push(SEED);
             given.push(Tensor::new([2], &[seed, 0]).map_err(refused)?);
         }
-        let (mut results, mut rooms) = (Vec::new(), Vec::new());
+        let (mut results, mut buffers) = (Vec::new(), Vec::new());
         for (ty, layout) in &self.results {
             let (result, region) = layout.empty(self.empty.bind(py))?;
-            rooms.push(Tensor::lent(ty.clone(), region).map_err(refused)?);
+            buffers.push(Tensor::lent(ty.clone(), region).map_err(refused)?);
             results.push(result);
         }
         let done = py.detach(|| {
             let inputs: Vec<(&str, &Tensor)> = names.into_iter().zip(&given).collect();
-            self.inner.run_into(&mut Store::new(), &inputs, rooms)
+            self.inner.run_into(&mut Store::new(), &inputs, buffers)
         });
         done.map_err(refused)?;
         Ok(Some(results))

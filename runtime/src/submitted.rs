@@ -3,8 +3,8 @@
 use crate::device::{Device, DeviceId};
 use crate::error::{Error, Result};
 use crate::memory::Span;
+use crate::output_pool::OutputBuffer;
 use crate::outputs::Outputs;
-use crate::rooms::Room;
 use crate::store::Flight;
 use crate::tensor::Tensor;
 use std::fmt;
@@ -29,7 +29,7 @@ pub struct DeviceValue {
 #[derive(Clone)]
 enum At {
     Host(Tensor),
-    Device { device: Arc<dyn Device>, room: Arc<Room>, flight: Arc<Flight> },
+    Device { device: Arc<dyn Device>, buffer: Arc<OutputBuffer>, flight: Arc<Flight> },
 }
 
 /// What a submitted step is given: a value of the host, or one that is on its device already.
@@ -52,13 +52,13 @@ impl Submitted {
 
     pub(crate) fn on_device(
         names: Arc<[String]>,
-        values: impl Iterator<Item = (TensorType, Room)>,
+        values: impl Iterator<Item = (TensorType, OutputBuffer)>,
         device: &Arc<dyn Device>,
         flight: &Arc<Flight>,
     ) -> Self {
-        let value = |(ty, room)| {
-            let (device, room, flight) = (device.clone(), Arc::new(room), flight.clone());
-            DeviceValue { ty, place: At::Device { device, room, flight } }
+        let value = |(ty, buffer)| {
+            let (device, buffer, flight) = (device.clone(), Arc::new(buffer), flight.clone());
+            DeviceValue { ty, place: At::Device { device, buffer, flight } }
         };
         Submitted { names, values: values.map(value).collect(), flight: Some(flight.clone()) }
     }
@@ -118,12 +118,12 @@ impl DeviceValue {
     pub fn to_host(&self) -> Result<Tensor> {
         match &self.place {
             At::Host(tensor) => Ok(tensor.clone()),
-            At::Device { device, room, flight } => {
+            At::Device { device, buffer, flight } => {
                 let _guard = device.enter()?;
                 flight.ended()?;
                 let mut tensor = Tensor::to_write(self.ty.clone())?;
                 if let Some(bytes) = tensor.own_bytes().filter(|bytes| !bytes.is_empty()) {
-                    device.download(room.memory(), 0, bytes)?;
+                    device.download(buffer.memory(), 0, bytes)?;
                 }
                 Ok(tensor)
             }
@@ -166,8 +166,8 @@ impl<'a> Input<'a> {
             Input::Host(tensor) => Ok(tensor),
             Input::Device(DeviceValue { ty, place }) => match place {
                 At::Host(tensor) => Ok(tensor),
-                At::Device { room, .. } => {
-                    Err(Span { memory: room.memory().clone(), at: 0, len: ty.bytes().get() })
+                At::Device { buffer, .. } => {
+                    Err(Span { memory: buffer.memory().clone(), at: 0, len: ty.bytes().get() })
                 }
             },
         }

@@ -101,7 +101,7 @@ fn program(out: &mut String, explained: &Explanation, number: usize) -> fmt::Res
         writeln!(out, "<li>most in memory: {}</li>", Text(&note.to_string()))?;
     }
     for note in &explained.again {
-        writeln!(out, "<li>computed again: {}</li>", Text(&note.to_string()))?;
+        writeln!(out, "<li>rematerialised: {}</li>", Text(&note.to_string()))?;
     }
     for note in &explained.checkpoints {
         writeln!(out, "<li>checkpoint region: {}</li>", Text(&note.to_string()))?;

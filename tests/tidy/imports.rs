@@ -41,8 +41,8 @@ pub(crate) fn imports(tree: &Tree, src: &str) -> Imports {
             let other = modules.room(&named);
             let is_page = room == ROOT && hands_on;
             if other != room && !is_page {
-                let rooms = found.entry(room.to_owned()).or_default();
-                rooms.entry(other).or_insert_with(|| (*path).to_owned());
+                let imported = found.entry(room.to_owned()).or_default();
+                imported.entry(other).or_insert_with(|| (*path).to_owned());
             }
         }
     }
@@ -391,8 +391,8 @@ fn circles_are_found() {
     let of = |edges: &[(&str, &str)]| {
         let mut imports = Imports::new();
         for (from, to) in edges {
-            let rooms = imports.entry((*from).to_owned()).or_default();
-            rooms.insert((*to).to_owned(), "a.rs".to_owned());
+            let imported = imports.entry((*from).to_owned()).or_default();
+            imported.insert((*to).to_owned(), "a.rs".to_owned());
         }
         let found = circles(&imports).into_iter();
         found.map(|circle| circle.into_iter().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()

@@ -29,7 +29,7 @@ pub(super) fn ask(plan: &mut Plan, facts: &Facts) {
         });
     }
     if !plan.buffers.is_empty() && plan.most.is_none() {
-        plan.most = Some(facts.room(row));
+        plan.most = Some(facts.capacity(row));
     }
 }
 

@@ -46,8 +46,8 @@ impl fmt::Display for Answer {
     }
 }
 
-/// How many positions row buffers have room for, if the row has a name without a small bound.
-const ROOMS: [i64; 4] = [64, 256, 1024, 4096];
+/// Positions that a row buffer holds, if the row has a name without a small bound.
+const CAPACITIES: [i64; 4] = [64, 256, 1024, 4096];
 
 /// What is known of the sizes of a kernel, and what has been asked so far.
 #[derive(Debug)]
@@ -107,18 +107,19 @@ impl Facts {
 
     /// A number that the size never exceeds: itself, or a bound of at most 4096, or the next of 64, 256, 1024, 4096, 16384, … above the
     /// value at hand.
-    pub(crate) fn room(&self, size: Size) -> i64 {
+    pub(crate) fn capacity(&self, size: Size) -> i64 {
         if let Some(number) = size.number() {
             return number;
         }
-        let fits = |room: &i64| Size::from(*room).at_least(size);
-        if let Some(bound) = ROOMS.into_iter().find(|room| self.proves(fits(room))) {
+        let fits = |capacity: &i64| Size::from(*capacity).at_least(size);
+        if let Some(bound) = CAPACITIES.into_iter().find(|capacity| self.proves(fits(capacity))) {
             return bound;
         }
-        let rooms = std::iter::successors(Some(ROOMS[0]), |room| room.checked_mul(4));
-        rooms
-            .take_while(|room| *room <= Size::MAX)
-            .find(|room| self.asks(fits(room)))
+        let capacities =
+            std::iter::successors(Some(CAPACITIES[0]), |capacity| capacity.checked_mul(4));
+        capacities
+            .take_while(|capacity| *capacity <= Size::MAX)
+            .find(|capacity| self.asks(fits(capacity)))
             .unwrap_or(Size::MAX)
     }
 
@@ -126,7 +127,7 @@ impl Facts {
     pub(crate) fn most(&self, size: Size) -> Option<i64> {
         size.number().or_else(|| {
             let fits = |most: &i64| self.proves(Size::from(*most).at_least(size));
-            [16].into_iter().chain(ROOMS).find(fits)
+            [16].into_iter().chain(CAPACITIES).find(fits)
         })
     }
 
@@ -158,7 +159,7 @@ mod tests {
         assert!(!facts.asks(n.at_least(61)));
         assert!(facts.asks((n * 16).multiple_of(16)));
         assert!(!facts.asks(Size::from(3).at_least(4)));
-        assert_eq!((facts.room(n), facts.most(n)), (64, Some(64)));
+        assert_eq!((facts.capacity(n), facts.most(n)), (64, Some(64)));
         assert!(facts.asked().is_empty());
     }
 
@@ -166,7 +167,7 @@ mod tests {
     fn what_only_the_value_answers_is_written_down_once() {
         let (facts, n) = facts(None, 300);
         assert!(!facts.asks(Size::from(16).at_least(n)));
-        assert_eq!((facts.room(n), facts.room(n), facts.most(n)), (1024, 1024, None));
+        assert_eq!((facts.capacity(n), facts.capacity(n), facts.most(n)), (1024, 1024, None));
         let asked: Vec<String> = facts.asked().iter().map(ToString::to_string).collect();
         assert_eq!(asked, ["16 >= n: no", "64 >= n: no", "256 >= n: no", "1024 >= n: yes"]);
         let fits = |n| {

@@ -38,7 +38,7 @@ fn gather_strided(plan: &mut Plan, cut: bool, facts: &Facts) {
     // Asked as soon as there is something to gather.
     let positions = || match cut {
         true => Some(facts.most(row).map_or(POSITIONS, |most| most.min(POSITIONS))),
-        false => facts.asks(Size::from(WHOLE).at_least(row)).then(|| facts.room(row)),
+        false => facts.asks(Size::from(WHOLE).at_least(row)).then(|| facts.capacity(row)),
     };
     let outer = plan.row_axis().checked_sub(1).map(|axis| (axis, plan.extents[axis]));
     for number in 0..plan.loads.len() {

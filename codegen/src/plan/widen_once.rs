@@ -57,7 +57,7 @@ pub(super) fn widen(plan: &mut Plan, facts: &Facts) {
         return;
     }
     often.sort_by_key(|often| std::cmp::Reverse(often.saved()));
-    let row = facts.room(plan.row());
+    let row = facts.capacity(plan.row());
     let size = |ty: Scalar| i64::from(super::phases::scratch_bytes(ty)).saturating_mul(row);
     let taken = plan.buffers.iter().map(|b| size(*b));
     let mut free = taken.fold(ROOM, i64::saturating_sub);

@@ -133,16 +133,16 @@ pub(super) fn parts(contract: &BoundContract, machine: &Machine) -> usize {
 }
 
 /// Into how many parts a run is cut, at most, and what packing in any of them takes.
-pub(super) fn rooms(
+pub(super) fn workspace(
     contract: &BoundContract,
     machine: &Machine,
     packing: Option<&Packing>,
 ) -> (usize, Rooms) {
     let cpu = &machine.cpu;
     match Driver::of(contract, cpu) {
-        Driver::Lines(lines) => return lines.rooms(contract, machine),
-        Driver::Positions(positions) => return positions.rooms(contract, machine),
-        Driver::Images(images) => return images.rooms(contract, machine),
+        Driver::Lines(lines) => return lines.workspace(contract, machine),
+        Driver::Positions(positions) => return positions.workspace(contract, machine),
+        Driver::Images(images) => return images.workspace(contract, machine),
         Driver::Product => {}
     }
     let part_rooms = |together: &Together, [a, b]: [Source<'_>; 2]| {

@@ -383,7 +383,7 @@ pub(super) fn reserve(need: &Need) -> Result<(), usize> {
             shared.resize_with(shared.len().max(NESTED), Arena::default);
         }
         shared.iter_mut().try_for_each(|arena| arena.grow(need.shared))?;
-        packed.reserve(&need.rooms)
+        packed.reserve(&need.workspace)
     });
     SCRATCH.set(Some(scratch));
     SHARED.set(shared);

@@ -62,7 +62,7 @@ impl WindowLines {
     }
 
     /// In how many parts, at most, and what any of them takes.
-    pub(super) fn rooms(&self, contract: &BoundContract, machine: &Machine) -> (usize, Rooms) {
+    pub(super) fn workspace(&self, contract: &BoundContract, machine: &Machine) -> (usize, Rooms) {
         let [lines, parts] = WindowLines::cut(contract, machine);
         let [left, right] = &contract.factors;
         let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];

@@ -186,7 +186,7 @@ impl OverPositions {
     }
 
     /// In how many parts, at most, and what any of them takes.
-    pub(super) fn rooms(&self, contract: &BoundContract, machine: &Machine) -> (usize, Rooms) {
+    pub(super) fn workspace(&self, contract: &BoundContract, machine: &Machine) -> (usize, Rooms) {
         let [left, right] = self.factors(contract);
         let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
         let work = self.work(contract.acc, &machine.cpu, sources);

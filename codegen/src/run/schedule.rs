@@ -34,13 +34,13 @@ pub(crate) fn schedule(dispatch: &BoundDispatch, machine: &Machine) -> Option<St
             (
                 format!("{left}*{right} in {}, {sizes}", of.acc),
                 chosen,
-                contract::rooms(of, machine, None).1.bytes(),
+                contract::workspace(of, machine, None).1.bytes(),
             )
         }
         Dispatch::Transposed(of) => {
             let ([from, to], [rows, columns]) = (of.planes, of.to);
             let sizes = format!("groups {}, channels {from} to {to}, {rows}x{columns}", of.groups);
-            let bytes = transposed::rooms(of, &machine.cpu).bytes();
+            let bytes = transposed::workspace(of, &machine.cpu).bytes();
             (format!("{}, {sizes}", of.dtype), transposed::chosen(of, machine), bytes)
         }
         Dispatch::Attention(of) => {

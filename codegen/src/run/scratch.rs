@@ -17,7 +17,7 @@ pub(crate) struct Need {
     /// For what threads share where that is not memory of the binding, of the thread that launches.
     pub(super) shared: usize,
     /// For packing.
-    pub(super) rooms: Rooms,
+    pub(super) workspace: Rooms,
 }
 
 impl Need {
@@ -31,17 +31,17 @@ impl Need {
         let functions = program.code.iter().map(|code| code.scratch()).max().unwrap_or(0);
         let room = room_bytes(dispatch, machine);
         let room = if room < ROOM_FROM { room } else { 0 };
-        let (places, rooms) = match dispatch {
+        let (places, workspace) = match dispatch {
             Dispatch::Nest(nest) => {
                 let tasks = nest::parts(nest, machine);
                 let places = max_abs::bytes(&nest.largest, tasks, nest.segments.len());
                 (places, Rooms::default())
             }
             Dispatch::Contract(c) => {
-                let (tasks, rooms) = contract::rooms(c, machine, packing);
-                (max_abs::bytes(&c.largest, tasks, 1), rooms)
+                let (tasks, workspace) = contract::workspace(c, machine, packing);
+                (max_abs::bytes(&c.largest, tasks, 1), workspace)
             }
-            Dispatch::Transposed(of) => (0, transposed::rooms(of, &machine.cpu)),
+            Dispatch::Transposed(of) => (0, transposed::workspace(of, &machine.cpu)),
             Dispatch::Scatter(_) | Dispatch::Lines(_) | Dispatch::Attention(_) => {
                 (0, Rooms::default())
             }
@@ -54,12 +54,12 @@ impl Need {
             | Dispatch::Scatter(_)
             | Dispatch::Transposed(_) => functions,
         };
-        Need { functions, shared: room.max(places), rooms }
+        Need { functions, shared: room.max(places), workspace }
     }
 
     /// The bytes on all of `threads` threads.
     pub(crate) fn bytes(&self, threads: usize) -> usize {
-        let each = self.functions.saturating_add(self.rooms.bytes());
+        let each = self.functions.saturating_add(self.workspace.bytes());
         each.saturating_mul(threads).saturating_add(self.shared)
     }
 
@@ -68,7 +68,7 @@ impl Need {
         Need {
             functions: self.functions.max(other.functions),
             shared: self.shared.max(other.shared),
-            rooms: self.rooms.max(other.rooms),
+            workspace: self.workspace.max(other.workspace),
         }
     }
 

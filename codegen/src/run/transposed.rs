@@ -87,7 +87,7 @@ fn task(
 }
 
 /// What each thread takes.
-pub(super) fn rooms(of: &TransposedDispatch, cpu: &Cpu) -> Rooms {
+pub(super) fn workspace(of: &TransposedDispatch, cpu: &Cpu) -> Rooms {
     depthwise(of, cpu).map_or_else(|| phases(of, cpu).rooms(), |work| work.rooms())
 }
 

@@ -36,7 +36,7 @@ impl fmt::Display for Explanation {
             writeln!(f, "most in memory: {note}")?;
         }
         for note in &self.again {
-            writeln!(f, "computed again: {note}")?;
+            writeln!(f, "rematerialised: {note}")?;
         }
         for note in &self.checkpoints {
             writeln!(f, "checkpoint region: {note}")?;

@@ -114,10 +114,15 @@ pub fn homes(graph: &Graph, settings: &Settings) -> Result<Homes, TraceError> {
     for (group, outputs) in &fused.groups {
         let Some(&kernel) = outputs.first().and_then(|v| kernel_of.get(v)) else { continue };
         let stored = outputs.iter().map(|v| v.node).collect();
-        let rooms =
-            Rooms { graph, inline: fused.inline, group, stored, kernel: &fused.kernels[kernel] };
-        for (cast, home) in rooms.casts() {
-            let moved = rooms.moved(cast, home);
+        let kernel_group = KernelGroup {
+            graph,
+            inline: fused.inline,
+            group,
+            stored,
+            kernel: &fused.kernels[kernel],
+        };
+        for (cast, home) in kernel_group.casts() {
+            let moved = kernel_group.moved(cast, home);
             casts.push(Housed { cast, home, kernel: names[kernel].clone(), moved });
         }
     }
@@ -132,7 +137,7 @@ pub fn homes(graph: &Graph, settings: &Settings) -> Result<Homes, TraceError> {
 }
 
 /// A group of nodes that became a kernel.
-struct Rooms<'a> {
+struct KernelGroup<'a> {
     graph: &'a Graph,
     inline: &'a [bool],
     group: &'a Group,
@@ -140,7 +145,7 @@ struct Rooms<'a> {
     kernel: &'a Built,
 }
 
-impl Rooms<'_> {
+impl KernelGroup<'_> {
     /// The casts that the kernel computes, each with its homes.
     fn casts(&self) -> BTreeSet<(NodeId, Home)> {
         let mut casts = BTreeSet::new();

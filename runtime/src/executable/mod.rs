@@ -23,9 +23,9 @@ use crate::error::{Error, Result};
 use crate::layout::{Layout, Place, Step};
 use crate::loan::HostLoan;
 use crate::memory::Memory;
+use crate::output_pool::OutputPool;
 use crate::outputs::{Outputs, Values};
 use crate::program::Program;
-use crate::rooms::Rooms;
 use crate::store::{Spares, Store};
 use crate::submitted::Input;
 use crate::tensor::Tensor;
@@ -65,7 +65,7 @@ pub struct Executable {
     pool: Mutex<Pool>,
     /// Memory that no state and no step in flight needs any more.
     spares: Arc<Spares>,
-    rooms: Arc<Rooms>,
+    output_pool: Arc<OutputPool>,
     /// Results are written to the memory of earlier ones that nobody holds.
     reuses_outputs: bool,
 }
@@ -111,7 +111,7 @@ struct Lists {
 }
 
 /// Where the value of an output comes from.
-enum Room {
+enum Source {
     /// It is copied to this tensor.
     Copied(Tensor),
     /// Kernels write it to a tensor that is lent to them.
@@ -173,7 +173,7 @@ impl Executable {
             inputs,
             pool: Mutex::default(),
             spares: Arc::default(),
-            rooms: Rooms::of(true),
+            output_pool: OutputPool::of(true),
             reuses_outputs: true,
         }
     }
@@ -188,7 +188,7 @@ impl Executable {
     /// The same whose results are written to the memory of earlier ones that nobody holds any more, as is the default, or to new memory.
     #[must_use]
     pub fn reuse_outputs(mut self, reuse: bool) -> Self {
-        (self.reuses_outputs, self.rooms) = (reuse, Rooms::of(reuse));
+        (self.reuses_outputs, self.output_pool) = (reuse, OutputPool::of(reuse));
         self
     }
 
@@ -377,7 +377,7 @@ impl Executable {
         result
     }
 
-    /// Takes room for the outputs, runs the kernels, and makes tensors of the outputs.
+    /// Takes memory for the outputs, runs the kernels, and makes tensors of the outputs.
     fn launch<'t>(
         &self,
         workspace: &Workspace,
@@ -387,16 +387,16 @@ impl Executable {
     ) -> Result<Outputs> {
         let layout = &self.program.layout;
         // Taken before the kernels run: once state is written nothing may fail any more.
-        let mut rooms: SmallVec<[Room; 8]> = SmallVec::new();
+        let mut sources: SmallVec<[Source; 8]> = SmallVec::new();
         for (output, place) in layout.outputs.iter().enumerate() {
-            rooms.push(self.room(workspace, kept, output, *place)?);
+            sources.push(self.output_source(workspace, kept, output, *place)?);
         }
         let binding = &workspace.bindings[0];
         self.run_steps(binding, clock)?;
         let mut values = Values::new();
-        for (output, (room, place)) in rooms.into_iter().zip(&layout.outputs).enumerate() {
-            let value = match room {
-                Room::Copied(mut value) => {
+        for (output, (source, place)) in sources.into_iter().zip(&layout.outputs).enumerate() {
+            let value = match source {
+                Source::Copied(mut value) => {
                     let (memory, at) = self.locate(*place, workspace, binding);
                     if let Some(bytes) = value.own_bytes() {
                         self.device.download(memory, at, bytes)?;
@@ -404,14 +404,14 @@ impl Executable {
                     self.remember(kept, output, &value);
                     value
                 }
-                Room::Lent(i) => {
+                Source::Lent(i) => {
                     let value = workspace.loans[i].get::<HostLoan>()?.take();
                     let value = value.ok_or_else(|| Error::Device("a loan was lost".to_owned()))?;
                     self.remember(kept, output, &value);
                     value
                 }
-                Room::Output(other) => values[other].clone(),
-                Room::Input(port) => tensor(port).cloned().ok_or_else(|| {
+                Source::Output(other) => values[other].clone(),
+                Source::Input(port) => tensor(port).cloned().ok_or_else(|| {
                     let name = &self.program.parts.ports[port].name;
                     Error::input(name, "is missing though it was there before the run")
                 })?,
@@ -461,27 +461,27 @@ impl Executable {
     }
 
     /// Where the bytes of an output will be found.
-    fn room(
+    fn output_source(
         &self,
         workspace: &Workspace,
         kept: &mut Kept,
         output: usize,
         place: Place,
-    ) -> Result<Room> {
+    ) -> Result<Source> {
         let layout = &self.program.layout;
         let Place::Lent(loan) = place else {
-            return Ok(Room::Copied(kept.fresh(output, self.output_type(output))?));
+            return Ok(Source::Copied(kept.fresh(output, self.output_type(output))?));
         };
         if let Some(port) = layout.inputs.iter().position(|input| *input == Some(place)) {
-            return Ok(Room::Input(port));
+            return Ok(Source::Input(port));
         }
         if let Some(other) = layout.outputs[..output].iter().position(|other| *other == place) {
-            return Ok(Room::Output(other));
+            return Ok(Source::Output(other));
         }
         workspace.loans[loan]
             .get::<HostLoan>()?
             .lend_to_write(kept.fresh(output, self.output_type(output))?);
-        Ok(Room::Lent(loan))
+        Ok(Source::Lent(loan))
     }
 
     /// Keeps the value of an output for a later run, if results may use memory again.

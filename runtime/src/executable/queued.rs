@@ -6,25 +6,25 @@ use crate::device::{FaultKind, Landing, Queue, SharedQueue, alloc};
 use crate::error::{Error, Result};
 use crate::layout::Place;
 use crate::memory::{Memory, Span};
+use crate::output_pool::OutputBuffer;
 use crate::outputs::{Outputs, Values};
-use crate::rooms;
 use crate::store::{Flight, Ready, Spare, Store};
 use crate::submitted::{Input, Submitted};
 use crate::tensor::Tensor;
 use std::sync::Arc;
 
 /// Where an output goes.
-enum Room {
+enum Target {
     Host(Landing),
     /// In memory of its own.
-    Device(rooms::Room),
+    Device(OutputBuffer),
 }
 
 /// What is asked of a step.
 struct Wish<'a, 'i> {
     input: &'a dyn Fn(usize) -> Option<Input<'i>>,
-    /// Makes the room of an output.
-    room: &'a dyn Fn(usize) -> Result<Room>,
+    /// Makes the target of an output.
+    target: &'a dyn Fn(usize) -> Result<Target>,
     /// Has others give up memory.
     make_room: &'a mut dyn FnMut(),
     clock: Option<&'a mut Clock>,
@@ -34,7 +34,7 @@ struct Wish<'a, 'i> {
 struct Prepared {
     states: Vec<Ready>,
     workspace: Workspace,
-    rooms: Vec<Room>,
+    targets: Vec<Target>,
 }
 
 /// The step that is to be given.
@@ -43,7 +43,7 @@ struct Step<'a, 'i> {
     workspace: &'a Workspace,
     states: &'a [Ready],
     input: &'a dyn Fn(usize) -> Option<Input<'i>>,
-    rooms: &'a [Room],
+    targets: &'a [Target],
 }
 
 impl Executable {
@@ -69,17 +69,17 @@ impl Executable {
         let here = here.collect::<Result<Vec<_>>>()?;
         let input = |port: usize| given[port].map(|at| here[at].as_input());
         let _guard = self.device.enter()?;
-        let room = |output: usize| {
+        let target = |output: usize| {
             let bytes = self.output_type(output).bytes().get();
-            Ok(Room::Device(self.rooms.take(&*self.device, output, bytes)?))
+            Ok(Target::Device(self.output_pool.take(&*self.device, output, bytes)?))
         };
-        let wish = Wish { input: &input, room: &room, make_room: &mut || (), clock: None };
-        let (flight, rooms) = self.give(queue, store, wish)?;
-        let rooms = rooms.into_iter().enumerate().filter_map(|(output, room)| match room {
-            Room::Device(room) => Some((self.output_type(output).clone(), room)),
-            Room::Host(_) => None,
+        let wish = Wish { input: &input, target: &target, make_room: &mut || (), clock: None };
+        let (flight, targets) = self.give(queue, store, wish)?;
+        let targets = targets.into_iter().enumerate().filter_map(|(output, target)| match target {
+            Target::Device(buffer) => Some((self.output_type(output).clone(), buffer)),
+            Target::Host(_) => None,
         });
-        Ok(Submitted::on_device(self.output_names.clone(), rooms, &self.device, &flight))
+        Ok(Submitted::on_device(self.output_names.clone(), targets, &self.device, &flight))
     }
 
     /// Gives a step; waits for it if it has outputs, or is timed.
@@ -91,22 +91,23 @@ impl Executable {
         clock: Option<&mut Clock>,
         make_room: &mut dyn FnMut(),
     ) -> Result<Outputs> {
-        let room = |output| Ok(Room::Host(Landing::of(self.output_type(output).bytes().get())?));
+        let target =
+            |output| Ok(Target::Host(Landing::of(self.output_type(output).bytes().get())?));
         let waits = clock.is_some() || !self.program.parts.outputs.is_empty();
-        let (flight, rooms) =
-            self.give(queue, store, Wish { input, room: &room, make_room, clock })?;
+        let (flight, targets) =
+            self.give(queue, store, Wish { input, target: &target, make_room, clock })?;
         if waits && let Err(fault) = flight.wait()? {
             flight.tell();
             store.told(&flight);
             return Err(fault.clone().into());
         }
-        let value = |(output, room)| match room {
-            Room::Host(landing) => {
+        let value = |(output, target)| match target {
+            Target::Host(landing) => {
                 Tensor::from_bytes(self.output_type(output).clone(), landing.take())
             }
-            Room::Device(_) => Err(Error::Plan("an output stayed on its device".to_owned())),
+            Target::Device(_) => Err(Error::Plan("an output stayed on its device".to_owned())),
         };
-        let values = rooms.into_iter().enumerate().map(value).collect::<Result<Values>>()?;
+        let values = targets.into_iter().enumerate().map(value).collect::<Result<Values>>()?;
         Ok(Outputs::new(self.output_names.clone(), values))
     }
 
@@ -116,7 +117,7 @@ impl Executable {
         queue: &SharedQueue,
         store: &mut Store,
         wish: Wish<'_, '_>,
-    ) -> Result<(Arc<Flight>, Vec<Room>)> {
+    ) -> Result<(Arc<Flight>, Vec<Target>)> {
         store.admit(queue)?;
         let layout = &self.program.layout;
         let ports = &self.program.parts.ports;
@@ -129,12 +130,17 @@ impl Executable {
         for (buffer, state) in layout.fresh.iter().enumerate() {
             buffers[*state] = Some(buffer);
         }
-        let Wish { input, room, make_room, clock } = wish;
-        let Prepared { states, mut workspace, rooms } =
-            self.prepare_making_room(store, &buffers, room, make_room)?;
+        let Wish { input, target, make_room, clock } = wish;
+        let Prepared { states, mut workspace, targets } =
+            self.prepare_making_room(store, &buffers, target, make_room)?;
         workspace.fresh.iter().for_each(Memory::changed);
-        let step =
-            Step { executable: self, workspace: &workspace, states: &states, input, rooms: &rooms };
+        let step = Step {
+            executable: self,
+            workspace: &workspace,
+            states: &states,
+            input,
+            targets: &targets,
+        };
         let before = &*store;
         let given = queue.give(&mut || step.may_begin(before), &mut step.commands(queue, clock));
         let flight = given.map(|group| Arc::new(Flight::new(queue, group.number)));
@@ -165,7 +171,7 @@ impl Executable {
         if flight.is_err() {
             store.settle()?;
         }
-        Ok((flight?, rooms))
+        Ok((flight?, targets))
     }
 
     /// Has what a step needs. If there is not enough memory, once more when steps that have ended have given up theirs, and then when others have.
@@ -173,7 +179,7 @@ impl Executable {
         &self,
         store: &mut Store,
         buffers: &[Option<usize>],
-        room: &dyn Fn(usize) -> Result<Room>,
+        target: &dyn Fn(usize) -> Result<Target>,
         make_room: &mut dyn FnMut(),
     ) -> Result<Prepared> {
         let is_short = |error: &Error| match error {
@@ -181,16 +187,16 @@ impl Executable {
             _ => false,
         };
         let told = |error| self.short_of_memory(error);
-        match self.prepare(store, buffers, room) {
+        match self.prepare(store, buffers, target) {
             // What the steps before it tell stays theirs.
             Err(error) if is_short(&error) => store.synchronize()?,
             done => return done.map_err(told),
         }
-        let again = match self.prepare(store, buffers, room) {
+        let again = match self.prepare(store, buffers, target) {
             Err(error) if is_short(&error) => {
-                self.rooms.clear();
+                self.output_pool.clear();
                 make_room();
-                self.prepare(store, buffers, room)
+                self.prepare(store, buffers, target)
             }
             done => done,
         };
@@ -202,7 +208,7 @@ impl Executable {
         &self,
         store: &mut Store,
         buffers: &[Option<usize>],
-        room: &dyn Fn(usize) -> Result<Room>,
+        target: &dyn Fn(usize) -> Result<Target>,
     ) -> Result<Prepared> {
         let layout = &self.program.layout;
         let ports = &self.program.parts.ports;
@@ -219,11 +225,11 @@ impl Executable {
             store.ready(&port.name, &port.ty, &self.device, buffer.is_some(), next)
         });
         let states = ready.collect::<Result<Vec<Ready>>>()?;
-        let rooms = (0..layout.outputs.len()).map(room).collect::<Result<_>>()?;
+        let targets = (0..layout.outputs.len()).map(target).collect::<Result<_>>()?;
         let memories: Vec<Memory> = states.iter().map(|state| state.memory.clone()).collect();
         let mut workspace = self.workspace(&memories, Some(fresh))?;
         self.reserve(&mut workspace)?;
-        Ok(Prepared { states, workspace, rooms })
+        Ok(Prepared { states, workspace, targets })
     }
 }
 
@@ -272,15 +278,15 @@ impl<'a> Step<'a, '_> {
                 }
             }
             let executable = self.executable;
-            for (output, (place, room)) in layout.outputs.iter().zip(self.rooms).enumerate() {
+            for (output, (place, target)) in layout.outputs.iter().zip(self.targets).enumerate() {
                 let (memory, at) = executable.locate(*place, self.workspace, binding);
                 let len = executable.output_type(output).bytes().get();
                 let from = Span { memory: memory.clone(), at, len };
-                match room {
+                match target {
                     _ if len == 0 => {}
-                    Room::Host(landing) => line.download(&from, landing.clone())?,
-                    Room::Device(room) => {
-                        let memory = room.memory().clone();
+                    Target::Host(landing) => line.download(&from, landing.clone())?,
+                    Target::Device(buffer) => {
+                        let memory = buffer.memory().clone();
                         line.copy(&from, &Span { memory, at: 0, len })?;
                     }
                 }

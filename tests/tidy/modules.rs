@@ -46,7 +46,7 @@ fn wrong_knots(tree: &Tree, known: &[(&str, &[&str])]) -> Vec<String> {
         let found = circles(&imports);
         let known = known.iter().filter(|(name, _)| *name == listed.name);
         let known: Vec<BTreeSet<&str>> =
-            known.map(|(_, rooms)| rooms.iter().copied().collect()).collect();
+            known.map(|(_, modules)| modules.iter().copied().collect()).collect();
         for circle in found.iter().filter(|circle| !known.contains(circle)) {
             let mut told = format!("{}: a circle of {}", listed.name, list(circle));
             for (from, to) in imports.iter().filter(|(from, _)| circle.contains(from.as_str())) {

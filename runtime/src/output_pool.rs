@@ -1,4 +1,4 @@
-//! [`Rooms`]: memory for outputs that stay on their device, which is used again when nobody has the value any more.
+//! [`OutputPool`]: a pool of memory for outputs that stay on their device. A buffer returns to it when its value is dropped.
 
 use crate::device::{Device, alloc};
 use crate::error::Result;
@@ -6,9 +6,9 @@ use crate::memory::Memory;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Memory for outputs that stay on their device.
+/// A pool of buffers for outputs that stay on their device.
 #[derive(Debug)]
-pub(crate) struct Rooms {
+pub(crate) struct OutputPool {
     /// What nobody has any more, for each output.
     free: Mutex<Vec<Option<Memory>>>,
     /// False if what nobody has any more is given up.
@@ -16,16 +16,16 @@ pub(crate) struct Rooms {
 }
 
 /// The memory of one value. Commands of later steps may use it as soon as nobody has this, since they stand behind those that were given before.
-pub(crate) struct Room {
+pub(crate) struct OutputBuffer {
     memory: Memory,
     output: usize,
-    rooms: Weak<Rooms>,
+    pool: Weak<OutputPool>,
 }
 
-impl Rooms {
+impl OutputPool {
     /// None yet; one of each output is kept, or none.
     pub(crate) fn of(keeps: bool) -> Arc<Self> {
-        Arc::new(Rooms { free: Mutex::default(), keeps })
+        Arc::new(OutputPool { free: Mutex::default(), keeps })
     }
 
     /// One for a value of that output, of `bytes` bytes.
@@ -37,10 +37,10 @@ impl Rooms {
         device: &dyn Device,
         output: usize,
         bytes: usize,
-    ) -> Result<Room> {
+    ) -> Result<OutputBuffer> {
         let free = self.free().get_mut(output).and_then(Option::take);
         let memory = free.map_or_else(|| alloc(device, bytes), Ok)?;
-        Ok(Room { memory, output, rooms: Arc::downgrade(self) })
+        Ok(OutputBuffer { memory, output, pool: Arc::downgrade(self) })
     }
 
     /// Gives up what nobody has.
@@ -53,16 +53,16 @@ impl Rooms {
     }
 }
 
-impl Room {
+impl OutputBuffer {
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
     }
 }
 
-impl Drop for Room {
+impl Drop for OutputBuffer {
     fn drop(&mut self) {
-        let Some(rooms) = self.rooms.upgrade().filter(|rooms| rooms.keeps) else { return };
-        let mut free = rooms.free();
+        let Some(pool) = self.pool.upgrade().filter(|pool| pool.keeps) else { return };
+        let mut free = pool.free();
         if free.len() <= self.output {
             free.resize_with(self.output + 1, || None);
         }
@@ -70,8 +70,8 @@ impl Drop for Room {
     }
 }
 
-impl fmt::Debug for Room {
+impl fmt::Debug for OutputBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Room({:?})", self.memory)
+        write!(f, "OutputBuffer({:?})", self.memory)
     }
 }
