@@ -130,7 +130,7 @@ const CRATES: [Crate; 12] = [
             "tracecast-codegen",
         ],
         budget: 4_350,
-        most_flat: 22,
+        most_flat: 23,
     },
     Crate {
         name: "tracecast-fuzz",

@@ -14,6 +14,7 @@ mod escaped;
 mod excerpt;
 mod explain;
 mod failure;
+mod manual;
 mod ops;
 mod plot;
 mod policy;
@@ -31,7 +32,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tracecast_runtime::Registry;
 
 pub use crate::ranks::World;
@@ -94,6 +95,8 @@ enum Command {
     ServeBench(serve_bench::ServeBench),
     Ops(ops::Ops),
     Policy(policy::PolicyCommand),
+    Completions(manual::Completions),
+    Man(manual::Manual),
 }
 
 fn execute(command: &Command, world: Option<World>, out: &mut impl Write) -> Result<(), Failure> {
@@ -107,5 +110,7 @@ fn execute(command: &Command, world: Option<World>, out: &mut impl Write) -> Res
         Command::ServeBench(bench) => bench.execute(out),
         Command::Ops(ops) => ops.execute(out),
         Command::Policy(policy) => policy.execute(out),
+        Command::Completions(completions) => completions.execute(Arguments::command(), out),
+        Command::Man(manual) => manual.execute(Arguments::command(), out),
     }
 }

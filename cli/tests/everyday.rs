@@ -184,3 +184,18 @@ fn the_readme_shows_what_explain_prints() {
 fn squeezed(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
+
+/// What a release ships beside the tool.
+#[test]
+fn completions_and_manual_pages_know_the_commands() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let (code, script, _) = tool(&["completions", shell]);
+        assert!(code == Some(0) && script.contains("serve-bench"), "{shell}: {script}");
+    }
+    let (code, page, _) = tool(&["man"]);
+    assert!(code == Some(0) && page.contains("tracecast\\-serve\\-bench"), "{page}");
+    let (code, page, _) = tool(&["man", "train"]);
+    assert!(code == Some(0) && page.contains("\\-\\-data"), "{page}");
+    let (code, _, error) = tool(&["man", "trian"]);
+    assert!(code == Some(2) && error.contains("`train`"), "{error}");
+}

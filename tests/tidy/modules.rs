@@ -1,12 +1,13 @@
-//! The rooms inside the crates: no circles of imports between them, and few files that lie flat beside `lib.rs`.
+//! The rooms inside the crates: no circles of imports between them, and few files that lie flat
+//! beside `lib.rs`.
 
 use crate::imports::{circles, imports};
 use crate::tree::{Tree, none};
 use crate::{CRATES, Crate, repository};
 use std::collections::BTreeSet;
 
-/// Rooms that import each other in a circle today, by crate. `codegen`, `passes` and `cli` have none and get none. Elsewhere a knot may lose rooms,
-/// which then leave this list, and gains none.
+/// Rooms that import each other in a circle today, by crate. `codegen`, `passes` and `cli` have
+/// none and get none. Elsewhere a knot may lose rooms, which then leave this list, and gains none.
 const KNOTS: &[(&str, &[&str])] = &[
     (
         "tracecast-ir",

@@ -1,5 +1,5 @@
-//! The pages that people read: the paths they name and the links between them exist, the book lists each, the plans they show are
-//! those of tests, and the page that is generated is fresh.
+//! The pages that people read: the paths they name and the links between them exist, the book lists
+//! each, the plans they show are those of tests, and the page that is generated is fresh.
 
 use crate::repository;
 use crate::tree::{Tree, none};
@@ -28,8 +28,8 @@ fn pages_name_paths_that_exist() {
     none("paths that do not exist", missing_paths(repository()));
 }
 
-/// The paths in backticks that do not exist. A path is one from the root, or one from a folder of sources on the way to a path that the
-/// same paragraph named before.
+/// The paths in backticks that do not exist. A path is one from the root, or one from a folder of
+/// sources on the way to a path that the same paragraph named before.
 fn missing_paths(tree: &Tree) -> Vec<String> {
     let mut missing = Vec::new();
     for page in PAGES {
@@ -92,7 +92,8 @@ fn links_of_pages_lead_somewhere() {
     none("links to files that do not exist", broken_links(repository()));
 }
 
-/// The links between files, on any page, that lead to none. Templates of pages link from where their page is, which is looked at.
+/// The links between files, on any page, that lead to none. Templates of pages link from where
+/// their page is, which is looked at.
 fn broken_links(tree: &Tree) -> Vec<String> {
     let mut broken = Vec::new();
     for (page, text) in tree.ending("md").filter(|(page, _)| !page.starts_with("benches/results/"))
@@ -157,7 +158,8 @@ fn plans_on_the_page_are_those_of_filetests() {
     none("plans that no file of tests/filetests/plan has", unknown_plans(repository()));
 }
 
-/// The blocks of the pages about plans whose lines are not, one after another, what some filetest expects.
+/// The blocks of the pages about plans whose lines are not, one after another, what some filetest
+/// expects.
 fn unknown_plans(tree: &Tree) -> Vec<String> {
     let expected: Vec<String> = tree
         .ending("tc")
@@ -246,7 +248,8 @@ fn functions_of(text: &str) -> Vec<String> {
     rows
 }
 
-/// `x.name(arguments)` by the function's signature; nothing for what makes something else than values.
+/// `x.name(arguments)` by the function's signature; nothing for what makes something else than
+/// values.
 fn called(name: &str, signature: &str, of: &str) -> Option<String> {
     let inside = &signature
         [signature.find(&format!("{name}(")).or_else(|| signature.find(&format!("{name}<")))?..];
