@@ -96,7 +96,7 @@ const CRATES: [Crate; 12] = [
         name: "tracecast-codegen",
         folder: "codegen",
         knows: &["tracecast-ir", "tracecast-runtime"],
-        budget: 39_210,
+        budget: 39_220,
         most_flat: 8,
     },
     Crate {
