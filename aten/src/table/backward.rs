@@ -1,10 +1,9 @@
 //! Gradients of other table, as PyTorch's backward graphs call them.
 
-use super::index::bag_mode;
 use super::norm::weight_norm;
 use super::{reduction, table, unless};
 use tracecast_ir::ops::prelude::*;
-use tracecast_ir::{Results, Size, TensorType, Var};
+use tracecast_ir::{Results, Var};
 
 table! {
     "_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor" =>
@@ -37,8 +36,6 @@ table! {
         (dy: tensor, mask: tensor, scale: float) dy.mul(mask.to(dy.dtype())).mul(scale);
     "embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq) -> Tensor" =>
         (dy: tensor, indices: tensor, rows: size, padding: int, scale: flag) dy.embedding_backward(indices, rows, (padding >= 0).then_some(padding), scale);
-    "_embedding_bag_backward(Tensor grad, Tensor indices, Tensor offsets, Tensor offset2bag, Tensor bag_size, Tensor maximum_indices, SymInt num_weights, bool scale_grad_by_freq, int mode, bool sparse, Tensor? per_sample_weights, int padding_idx=-1) -> Tensor" =>
-        (dy: tensor, indices: tensor, offsets: tensor, _bags: any, _sizes: any, _most: any, rows: size, scale: flag, mode: int, _sparse: any, weights: some_tensor, padding: int) bag(dy, [indices, offsets], rows, scale, mode, weights, padding)?;
     "native_layer_norm_backward(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, bool[3] output_mask) -> (Tensor, Tensor, Tensor)" =>
         (dy: tensor, x: tensor, shape: sizes, mean: tensor, rstd: tensor, weight: some_tensor, _bias: any, mask: flags) masked(dy.layer_norm_backward(x, mean.to(x.dtype().compute()), rstd.to(x.dtype().compute()), weight, &shape).results(), &mask);
     "native_group_norm_backward(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, SymInt N, SymInt C, SymInt HxW, int group, bool[3] output_mask) -> (Tensor, Tensor, Tensor)" =>
@@ -122,27 +119,6 @@ fn elu<'t>(dy: Var<'t>, x: Var<'t>, [alpha, scale, input]: [f64; 3], is_result: 
         x.mul(input).exp().mul(alpha * scale * input)
     };
     x.le(0.0).choose(dy.mul(slope), dy.mul(scale))
-}
-
-fn bag<'t>(
-    dy: Var<'t>,
-    [indices, offsets]: [Var<'t>; 2],
-    rows: Size,
-    scale: bool,
-    mode: i64,
-    weights: Option<Var<'t>>,
-    padding: i64,
-) -> Result<Var<'t>, String> {
-    let mode = bag_mode(mode)?;
-    if mode == "max" {
-        return Err("needs the table for the mode `max`".to_owned());
-    }
-    let shape = [rows, dy.size(1)].into_iter().collect();
-    let table = dy.tracer().full(TensorType { dtype: dy.dtype(), shape }, 0.0);
-    let padding = (padding >= 0).then_some(padding);
-    Ok(of(dy, &[table], |table| {
-        table[0].embedding_bag(indices, offsets, weights, Some(mode), false, padding, scale)
-    }))
 }
 
 fn batch_norm<'t>(

@@ -9,10 +9,6 @@ use tracecast_ir::{DType, Size, Var};
 table! {
     "embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor" =>
         (weight: tensor, indices: tensor, padding: int, scale: flag) weight.embedding_with(indices, (padding >= 0).then_some(padding), scale);
-    "embedding_bag.padding_idx(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq, int mode, bool sparse, Tensor? per_sample_weights, bool include_last_offset, int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)" =>
-        (weight: tensor, indices: tensor, offsets: tensor, scale: flag, mode: int, _sparse: any, weights: some_tensor, last: flag, padding: some_int) weight.embedding_bag(indices, offsets, weights, Some(bag_mode(mode)?), last, row(weight, padding)?, scale);
-    "_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)" =>
-        (weight: tensor, indices: tensor, offsets: tensor, scale: flag, mode: int, _sparse: any, weights: some_tensor, last: flag, padding: int) weight.embedding_bag(indices, offsets, weights, Some(bag_mode(mode)?), last, (padding >= 0).then_some(padding), scale);
     "gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor" =>
         (x: tensor, dim: int, index: tensor) x.gather(index, dim);
     "index.Tensor(Tensor self, Tensor?[] indices) -> Tensor" =>
@@ -75,17 +71,6 @@ table! {
         (x: tensor, size: ints, kernel: ints, dilation: ints, padding: ints, stride: ints) x.col2im(&size, &kernel, &dilation, &padding, &stride);
     "histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor" =>
         (x: tensor, bins: int, least: float, most: float) histogram(x, bins, least, most)?;
-}
-
-/// The word for how embeddings of a bag are joined.
-pub(super) fn bag_mode(mode: i64) -> Result<&'static str, String> {
-    super::word(mode, &["sum", "mean", "max"])
-}
-
-/// A row of a table that may count from the end.
-fn row(weight: Var<'_>, row: Option<i64>) -> Result<Option<i64>, String> {
-    let rows = weight.size(0).number().ok_or("takes a table whose rows are counted")?;
-    Ok(row.map(|row| if row < 0 { row + rows } else { row }))
 }
 
 fn picks<'t>(indices: &[Option<Var<'t>>]) -> Vec<Pick<'t>> {

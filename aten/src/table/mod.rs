@@ -2,6 +2,7 @@
 
 mod attend;
 mod backward;
+mod bag;
 mod call;
 mod compare;
 mod conv;
@@ -42,9 +43,10 @@ pub fn overloads() -> impl Iterator<Item = &'static Overload> {
     FAMILIES.iter().flat_map(|family| family.iter())
 }
 
-const FAMILIES: [&[Overload]; 16] = [
+const FAMILIES: [&[Overload]; 17] = [
     attend::TABLE,
     backward::TABLE,
+    bag::TABLE,
     compare::TABLE,
     conv::TABLE,
     create::TABLE,
