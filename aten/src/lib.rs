@@ -18,11 +18,13 @@
 mod argument;
 mod call;
 mod memory;
+mod program;
 mod schema;
 mod table;
 
 pub use argument::Argument;
 pub use call::{Bound, Given, Operator, Recorded, find};
 pub use memory::{Held, Memory};
+pub use program::{Program, dtype, expression};
 pub use schema::{Parameter, Schema};
 pub use table::{Draws, Overload, overloads};

@@ -4,7 +4,6 @@
 //! [`Exported::record`] records it for a [`Host`], which gives parameters, state and regions.
 
 mod archive;
-mod expression;
 mod model;
 mod program;
 mod strides;

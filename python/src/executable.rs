@@ -4,49 +4,38 @@ use crate::error::refused;
 use crate::memory::{Layout, Strided};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-use tracecast::{Graph, Options, Store, Tensor, TensorType};
+use std::sync::Arc;
+use tracecast::{Store, Tensor, TensorType};
+use tracecast_aten::Program;
 
-/// The input of a program that is the seed of its random numbers.
-pub(crate) const SEED: &str = "rng";
-
-/// A compiled program.
+/// A compiled program for tensors of given layouts.
 #[pyclass(frozen, module = "tracecast._native")]
 pub(crate) struct Executable {
-    inner: tracecast::Executable,
+    inner: Arc<tracecast::Executable>,
     inputs: Vec<(String, TensorType, Layout)>,
     results: Vec<(TensorType, Layout)>,
     /// Makes the memory of results: `torch.empty_strided`.
     empty: Py<PyAny>,
     draws: bool,
-    text: String,
 }
 
 impl Executable {
-    /// Compiles a recorded program for tensors of these layouts; `names` are those of its inputs.
+    /// A program for inputs and results of these types, sizes and strides.
     ///
     /// # Errors
-    /// If a layout is missing or does not fit, or as [`tracecast::compile`].
-    pub(crate) fn compile(
+    /// If a layout does not fit.
+    pub(crate) fn new(
         py: Python<'_>,
-        graph: Graph,
-        names: &[&str],
-        (inputs, results): (Vec<Strided<'_>>, Vec<Strided<'_>>),
-        threads: usize,
+        inner: Arc<tracecast::Executable>,
+        inputs: Vec<((String, TensorType), Strided<'_>)>,
+        results: Vec<(TensorType, Strided<'_>)>,
+        draws: bool,
     ) -> PyResult<Self> {
-        let port = |name: &str| graph.ports().iter().find(|port| port.name == name);
-        let types = graph.outputs().iter().map(|(_, value)| graph.ty(*value).clone());
-        if names.len() != inputs.len() || graph.outputs().len() != results.len() {
-            return Err(PyValueError::new_err("a layout for each input and result is expected"));
-        }
-        let inputs = names.iter().zip(inputs).map(|(name, strided)| {
-            let ty = port(name).map(|port| port.ty.clone());
-            let ty = ty.ok_or_else(|| PyValueError::new_err(format!("no input `{name}`")))?;
+        let inputs = inputs.into_iter().map(|((name, ty), strided)| {
             let layout = Layout::new(py, &ty, strided)?;
-            Ok(((*name).to_owned(), ty, layout))
+            Ok((name, ty, layout))
         });
-        let results = types.zip(results).map(|(ty, strided)| {
+        let results = results.into_iter().map(|(ty, strided)| {
             let layout = Layout::new(py, &ty, strided)?;
             match layout.is_copied {
                 true => Err(PyValueError::new_err(format!("a result of {ty} has to be dense"))),
@@ -55,19 +44,9 @@ impl Executable {
         });
         let inputs = inputs.collect::<PyResult<_>>()?;
         let results = results.collect::<PyResult<_>>()?;
-        let (draws, text) = (port(SEED).is_some(), graph.to_string());
-        let compiled = py.detach(|| tracecast::compile(graph, &options(threads)));
         let empty = py.import("torch")?.getattr("empty_strided")?.unbind();
-        Ok(Executable { inner: compiled.map_err(refused)?, inputs, results, empty, draws, text })
+        Ok(Executable { inner, inputs, results, empty, draws })
     }
-}
-
-/// Options for a number of threads; programs of one number share a device.
-fn options(threads: usize) -> Options {
-    static ALL: Mutex<Option<HashMap<usize, Options>>> = Mutex::new(None);
-    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-    let made = || Options::new().threads(threads);
-    all.get_or_insert_default().entry(threads).or_insert_with(made).clone()
 }
 
 #[pymethods]
@@ -90,7 +69,7 @@ impl Executable {
             given.push(Tensor::borrowed(ty.clone(), region).map_err(refused)?);
         }
         if self.draws {
-            names.push(SEED);
+            names.push(Program::SEED);
             given.push(Tensor::new([2], &[seed, 0]).map_err(refused)?);
         }
         let (mut results, mut buffers) = (Vec::new(), Vec::new());
@@ -117,12 +96,6 @@ impl Executable {
     #[getter]
     fn copies(&self) -> usize {
         self.inputs.iter().filter(|(.., layout)| layout.is_copied).count()
-    }
-
-    /// The program as text, as it was recorded.
-    #[getter]
-    fn text(&self) -> &str {
-        &self.text
     }
 
     /// How many kernels a run launches.

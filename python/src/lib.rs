@@ -3,7 +3,6 @@
 //! Python gives a program as a list of calls. Each call is recorded through the table of `tracecast-aten`, as exported models are; no other
 //! table of ops exists here or in Python.
 
-mod dtype;
 mod error;
 mod executable;
 mod memory;
@@ -18,5 +17,5 @@ mod _native {
     #[pymodule_export]
     use crate::executable::Executable;
     #[pymodule_export]
-    use crate::program::{Program, knows};
+    use crate::program::{Compiled, Program, knows};
 }

@@ -5,12 +5,12 @@
 
 #![allow(unsafe_code, reason = "this file owns the addresses that PyTorch gives for its tensors")]
 
-use crate::dtype;
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tracecast::TensorType;
+use tracecast_aten::dtype;
 
 /// Sizes and strides, in elements.
 pub(crate) type Strided<'py> = (Bound<'py, PyTuple>, Bound<'py, PyTuple>);

@@ -1,16 +1,15 @@
-//! [`Program`]: calls of ATen overloads as Python gives them, recorded by the table of `tracecast-aten`.
+//! [`Program`]: a graph of PyTorch, recorded through the table of `tracecast-aten`; [`Compiled`]: its code.
 
-use crate::dtype;
 use crate::error::refused;
-use crate::executable::{Executable, SEED};
+use crate::executable::Executable;
 use crate::memory::Strided;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyString, PyTuple};
-use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::sync::Arc;
-use tracecast_aten::{Argument, Draws, find};
-use tracecast_ir::{DType, Source, TensorType, Tracer, Var};
+use std::sync::{Arc, Mutex, PoisonError};
+use tracecast::{Options, SizedProgram, TensorType, compile, compile_sized};
+use tracecast_aten::find;
+use tracecast_ir::Values;
 
 /// Whether the table has an overload, such as `add.Tensor`.
 #[pyfunction]
@@ -18,248 +17,110 @@ pub(crate) fn knows(overload: &str) -> bool {
     find(overload).is_some()
 }
 
-/// A result of a call: the name of the call, and which of its results.
-type Place = (String, usize);
-
-/// A call, and the sizes and dtypes that PyTorch states for its results.
-struct Call {
-    name: String,
-    overload: String,
-    arguments: Vec<(Option<String>, Argument<Place>)>,
-    results: Vec<Stated>,
-    /// Of the user's program, such as `model.py:12`.
-    line: String,
-    /// The path of modules.
-    scope: String,
-}
-
-/// What PyTorch states about a tensor; nothing if it has a dtype without kernels here.
-#[derive(Clone)]
-struct Stated(Option<TensorType>);
-
 /// Calls of ATen overloads in order, with inputs and outputs.
 #[pyclass(frozen, module = "tracecast._native")]
-pub(crate) struct Program {
-    name: String,
-    inputs: Vec<(String, Stated)>,
-    calls: Vec<Call>,
-    outputs: Vec<Place>,
-}
+pub(crate) struct Program(tracecast_aten::Program);
 
 #[pymethods]
 impl Program {
-    /// `inputs` are `(name, dtype, sizes)`; `calls` are `(name, overload, arguments, results, line, scope)`, with arguments `(name or None, value)` and
-    /// results `(dtype, sizes)`; `outputs` are `(call or input, which result)`.
+    /// From JSON, as `tracecast_aten::Program::parse` takes it.
     #[new]
-    fn new(
-        name: String,
-        inputs: Vec<(String, String, Vec<usize>)>,
-        calls: &Bound<'_, PyList>,
-        outputs: Vec<Place>,
-    ) -> PyResult<Self> {
-        let inputs =
-            inputs.into_iter().map(|(name, dtype, sizes)| (name, Stated::of(&dtype, sizes)));
-        let calls = calls.iter().map(|call| Call::read(&call)).collect::<PyResult<_>>()?;
-        Ok(Program { name, inputs: inputs.collect(), calls, outputs })
+    fn new(json: &str) -> PyResult<Self> {
+        tracecast_aten::Program::parse(json).map(Program).map_err(PyValueError::new_err)
     }
 
     /// The calls that cannot be recorded, by their names, and why.
     fn check(&self) -> Vec<(String, String)> {
-        let t = Tracer::new(&self.name);
-        let recorder = Recorder::new(&t, true);
-        self.record(&recorder);
-        recorder.faults.into_inner()
+        self.0.faults()
     }
 
-    /// Compiles the program for tensors of these sizes and strides and a number of threads.
-    fn compile(
+    /// Compiles the program for a number of threads.
+    fn compile(&self, py: Python<'_>, threads: usize) -> PyResult<Compiled> {
+        let graph = self.0.graph().map_err(refused)?;
+        let ports: HashMap<_, _> =
+            graph.ports().iter().map(|port| (&*port.name, &port.ty)).collect();
+        let input = |name: &str| {
+            let ty = ports.get(name).ok_or_else(|| refused(format!("no input `{name}`")))?;
+            Ok((name.to_owned(), (*ty).clone()))
+        };
+        let inputs = self.0.inputs().map(input).collect::<PyResult<_>>()?;
+        let results = graph.outputs().iter().map(|(_, value)| graph.ty(*value).clone()).collect();
+        let (draws, text) = (ports.contains_key(tracecast_aten::Program::SEED), graph.to_string());
+        let (options, has_sizes) = (options(threads), !graph.sizes().names().is_empty());
+        let code = py.detach(|| {
+            Ok(match has_sizes {
+                true => Code::Sized(compile_sized(graph, &options)?),
+                false => Code::Plain(Arc::new(compile(graph, &options)?)),
+            })
+        });
+        let code = code.map_err(|error: tracecast::Error| refused(error))?;
+        Ok(Compiled { code, inputs, results, draws, text })
+    }
+}
+
+/// Options for a number of threads; programs of one number share a device.
+fn options(threads: usize) -> Options {
+    static ALL: Mutex<Option<HashMap<usize, Options>>> = Mutex::new(None);
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let made = || Options::new().threads(threads);
+    all.get_or_insert_default().entry(threads).or_insert_with(made).clone()
+}
+
+enum Code {
+    Plain(Arc<tracecast::Executable>),
+    Sized(SizedProgram),
+}
+
+/// A compiled program, for all values of the sizes that are names.
+#[pyclass(frozen, module = "tracecast._native")]
+pub(crate) struct Compiled {
+    code: Code,
+    inputs: Vec<(String, TensorType)>,
+    results: Vec<TensorType>,
+    draws: bool,
+    text: String,
+}
+
+#[pymethods]
+impl Compiled {
+    /// The program with numbers for its sizes, for inputs and results of these sizes and strides. An error if a bound or a guard of a size is
+    /// not kept.
+    fn at(
         &self,
         py: Python<'_>,
+        sizes: Vec<(String, i64)>,
         inputs: Vec<Strided<'_>>,
         results: Vec<Strided<'_>>,
-        threads: usize,
     ) -> PyResult<Executable> {
-        let t = Tracer::new(&self.name);
-        let recorder = Recorder::new(&t, false);
-        self.record(&recorder);
-        if let Some((call, why)) = recorder.faults.borrow().first() {
-            return Err(refused(format!("{call}: {why}")));
+        if self.inputs.len() != inputs.len() || self.results.len() != results.len() {
+            return Err(PyValueError::new_err("a layout for each input and result is expected"));
         }
-        for (at, (name, result)) in self.outputs.iter().enumerate() {
-            t.output(&format!("{at}"), recorder.tensor(name, *result).map_err(refused)?);
-        }
-        drop(recorder);
-        let graph = t.finish().map_err(refused)?;
-        let names: Vec<&str> = self.inputs.iter().map(|(name, _)| name.as_str()).collect();
-        Executable::compile(py, graph, &names, (inputs, results), threads)
-    }
-
-    /// The number of calls.
-    fn __len__(&self) -> usize {
-        self.calls.len()
-    }
-}
-
-impl Program {
-    fn record<'t>(&self, recorder: &Recorder<'t>) {
-        let t = recorder.t;
-        for (name, Stated(ty)) in &self.inputs {
-            let value = ty.as_ref().map(|ty| Argument::Tensor(t.input(name, ty.clone())));
-            recorder.values.borrow_mut().insert(name.clone(), value.into_iter().collect());
-        }
-        for call in &self.calls {
-            if !recorder.checks && !recorder.faults.borrow().is_empty() {
-                return;
+        let (inner, values) = match &self.code {
+            Code::Plain(inner) => (inner.clone(), Values::default()),
+            Code::Sized(program) => {
+                let given: Vec<(&str, i64)> = sizes.iter().map(|(n, v)| (&**n, *v)).collect();
+                let values = program.graph().values(&|_| None, &given).map_err(refused)?;
+                let inner = py.detach(|| program.at(&values)).map_err(refused)?;
+                (inner, values)
             }
-            let source = Source::Text(Arc::from(call.line.as_str()));
-            t.at(source, || t.scope_path(&call.scope, || recorder.call(call)));
-        }
-    }
-}
-
-/// What a program is recorded with.
-struct Recorder<'t> {
-    t: &'t Tracer,
-    /// Goes on behind what cannot be recorded, with inputs in its place.
-    checks: bool,
-    values: RefCell<HashMap<String, Vec<Argument<Var<'t>>>>>,
-    faults: RefCell<Vec<(String, String)>>,
-    rng: Cell<Option<Var<'t>>>,
-}
-
-impl<'t> Recorder<'t> {
-    fn new(t: &'t Tracer, checks: bool) -> Self {
-        let (values, faults, rng) = Default::default();
-        Recorder { t, checks, values, faults, rng }
-    }
-
-    fn value(&self, name: &str, result: usize) -> Result<Argument<Var<'t>>, String> {
-        let found = self.values.borrow().get(name).and_then(|all| all.get(result)).cloned();
-        found.ok_or_else(|| format!("reads `{name}`, which has no value here"))
-    }
-
-    fn tensor(&self, name: &str, result: usize) -> Result<Var<'t>, String> {
-        match self.value(name, result)? {
-            Argument::Tensor(x) => Ok(x),
-            _ => Err(format!("`{name}` is no tensor")),
-        }
-    }
-
-    fn call(&self, call: &Call) {
-        let done = self.recorded(call);
-        let failed = self.t.take_error().map(|error| error.message);
-        match (done, failed) {
-            (Ok(results), None) => {
-                self.values.borrow_mut().insert(call.name.clone(), results);
-            }
-            (Err(why), _) | (Ok(_), Some(why)) => {
-                let at =
-                    if call.line.is_empty() { String::new() } else { format!(" ({})", call.line) };
-                let why = format!("{}: {why}{at}", call.overload);
-                self.faults.borrow_mut().push((call.name.clone(), why));
-                let stand_in = |(at, Stated(ty)): (usize, &Stated)| {
-                    let input =
-                        |ty: &TensorType| self.t.input(&format!("?{}.{at}", call.name), ty.clone());
-                    ty.as_ref().map_or(Argument::None, |ty| Argument::Tensor(input(ty)))
-                };
-                let known = if self.checks { &call.results[..] } else { &[] };
-                let results = known.iter().enumerate().map(stand_in).collect();
-                self.values.borrow_mut().insert(call.name.clone(), results);
-            }
-        }
-    }
-
-    fn recorded(&self, call: &Call) -> Result<Vec<Argument<Var<'t>>>, String> {
-        let operator = find(&call.overload).ok_or("no such overload is in the table")?;
-        let mut given = Vec::new();
-        for (name, argument) in &call.arguments {
-            let value = argument.map(&mut |(name, result)| self.tensor(name, *result))?;
-            given.push((name.as_deref(), value));
-        }
-        let draw = || {
-            let rng = self
-                .rng
-                .get()
-                .unwrap_or_else(|| self.t.input(SEED, TensorType::new(DType::I64, [2])));
-            self.rng.set(Some(rng));
-            (rng, i64::from(self.t.next_stream()))
         };
-        let recorded = operator.record(self.t, &given, &Draws::from(&draw))?;
-        let flat = recorded.results.into_iter().flat_map(|result| match result {
-            Argument::List(list) => list,
-            one => vec![one],
-        });
-        let results: Vec<_> = flat.collect();
-        if self.t.error().is_none() {
-            for (result, stated) in results.iter().zip(&call.results) {
-                let (Argument::Tensor(x), Stated(Some(ty))) = (result, stated) else { continue };
-                if x.shape() != ty.shape {
-                    return Err(format!("gives {} where PyTorch gives {ty}", x.ty()));
-                }
-            }
-        }
-        Ok(results)
+        let taken = self.inputs.iter().map(|(name, ty)| Ok((name.clone(), numbers(ty, &values)?)));
+        let taken = taken.collect::<PyResult<Vec<_>>>()?.into_iter().zip(inputs).collect();
+        let given = self.results.iter().map(|ty| numbers(ty, &values));
+        let given = given.collect::<PyResult<Vec<_>>>()?.into_iter().zip(results).collect();
+        Executable::new(py, inner, taken, given, self.draws)
+    }
+
+    /// The program as text, as it was recorded.
+    #[getter]
+    fn text(&self) -> &str {
+        &self.text
     }
 }
 
-impl Stated {
-    fn of(dtype: &str, sizes: Vec<usize>) -> Self {
-        let dtype = dtype::named(dtype).filter(|dtype| dtype.is_computable());
-        Stated(dtype.map(|dtype| TensorType::new(dtype, &sizes[..])))
-    }
-}
-
-impl Call {
-    fn read(call: &Bound<'_, PyAny>) -> PyResult<Self> {
-        type Arguments<'py> = Vec<(Option<String>, Bound<'py, PyAny>)>;
-        type Parts<'py> =
-            (String, String, Arguments<'py>, Vec<(String, Vec<usize>)>, String, String);
-        let (name, overload, arguments, results, line, scope): Parts<'_> = call.extract()?;
-        let arguments = arguments.into_iter().map(|(name, value)| Ok((name, argument(&value)?)));
-        Ok(Call {
-            name,
-            overload,
-            arguments: arguments.collect::<PyResult<_>>()?,
-            results: results.into_iter().map(|(dtype, sizes)| Stated::of(&dtype, sizes)).collect(),
-            line,
-            scope,
-        })
-    }
-}
-
-/// An argument. Tuples are what Python has no literal for: `("tensor", name, result)`, `("dtype", name)`, `("place",)`. What is none of it
-/// is a text, which the table refuses.
-fn argument(value: &Bound<'_, PyAny>) -> PyResult<Argument<Place>> {
-    if value.is_none() {
-        return Ok(Argument::None);
-    }
-    if value.is_instance_of::<PyBool>() {
-        return value.extract().map(Argument::Bool);
-    }
-    if value.is_instance_of::<PyInt>() {
-        return value.extract().map(Argument::Int);
-    }
-    if value.is_instance_of::<PyFloat>() {
-        return value.extract().map(Argument::Float);
-    }
-    if value.is_instance_of::<PyString>() {
-        return value.extract().map(Argument::Text);
-    }
-    if let Ok(list) = value.cast::<PyList>() {
-        return list.iter().map(|one| argument(&one)).collect::<PyResult<_>>().map(Argument::List);
-    }
-    let Ok(tuple) = value.cast::<PyTuple>() else {
-        return Ok(Argument::Text(value.str()?.to_string()));
-    };
-    let kind: String = tuple.get_item(0)?.extract()?;
-    Ok(match kind.as_str() {
-        "tensor" => {
-            Argument::Tensor((tuple.get_item(1)?.extract()?, tuple.get_item(2)?.extract()?))
-        }
-        "dtype" => {
-            let name: String = tuple.get_item(1)?.extract()?;
-            dtype::named(&name).map_or(Argument::Text(name), Argument::DType)
-        }
-        _ => Argument::Place,
-    })
+/// The type with numbers for names of sizes.
+fn numbers(ty: &TensorType, values: &Values) -> PyResult<TensorType> {
+    let sizes = ty.shape.iter().map(|size| size.at(&|name| values.get(name)));
+    let sizes = sizes.collect::<Result<Vec<i64>, String>>().map_err(refused)?;
+    Ok(TensorType::new(ty.dtype, sizes))
 }

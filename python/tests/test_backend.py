@@ -214,13 +214,41 @@ def test_norms_under_autocast_train_whole(norm):
     whole()
 
 
-def test_results_that_an_op_lacks():
-    bag = nn.EmbeddingBag(5, 3, mode="sum")
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("padding", [None, 2])
+@pytest.mark.parametrize("last", [False, True])
+def test_bags_of_embeddings(mode, padding, last):
+    at = torch.tensor([1, 2, 4, 4, 2, 0])
+    starts = torch.tensor([0, 2, 2, 5, 6] if last else [0, 2, 2, 5])
+
+    def f(table, weights):
+        weights = weights if mode == "sum" else None
+        bags = F.embedding_bag(
+            at,
+            table,
+            starts,
+            mode=mode,
+            padding_idx=padding,
+            per_sample_weights=weights,
+            include_last_offset=last,
+        )
+        return bags.square().sum()
+
+    inputs = torch.randn(5, 3), torch.rand(6)
+    for found, expected in zip(gradients(compiled(f), *inputs), gradients(f, *inputs)):
+        if expected is not None:
+            same(found, expected)
+    whole()
+
+
+def test_sparse_gradients_run_in_pytorch():
+    bag = nn.EmbeddingBag(5, 3, mode="sum", sparse=True)
     at, starts = torch.tensor([1, 2, 4, 4]), torch.tensor([0, 2])
     found, told = missing(lambda at: (bag(at, starts) * 2).sum(), at)
     same(found, (bag(at, starts) * 2).sum())
     found.backward()
-    assert told and tracecast.stats()["missing"] == {"_embedding_bag.default": 1}
+    assert bag.weight.grad.is_sparse and bag.weight.grad.to_dense()[4].eq(4).all()
+    assert tracecast.stats()["fallback"] > 0
 
 
 def test_dropout_draws_from_pytorchs_seed():
@@ -328,9 +356,64 @@ def test_options():
 
 
 def test_programs_are_saved(tmp_path):
-    compiled(lambda x: x + 1, save=str(tmp_path))(torch.ones(2))
-    (file,) = tmp_path.iterdir()
-    assert file.suffix == ".tc" and "f32[2]" in file.read_text()
+    numpy = pytest.importorskip("numpy")
+    x, mask = torch.randn(3, 2).t(), torch.tensor([True, False, True]).expand(2, 3)
+    f = compiled(lambda x, mask, y: F.dropout(x.masked_fill(mask, 0.0), 0.5) + y, save=str(tmp_path))
+    f(x, mask, torch.ones(3, dtype=torch.bfloat16))
+    files = sorted(tmp_path.iterdir())
+    assert [file.suffix for file in files] == [".npz", ".tc"]
+    text, arrays = files[1].read_text(), numpy.load(files[0])
+    assert all(f"%{name}: " in text for name in arrays.files), (arrays.files, text)
+    assert {arrays[name].shape for name in arrays.files} == {(3, 2), (1, 3), (3,), (2,)}
+    assert any((arrays[name] == x.t().numpy()).all() for name in arrays.files if arrays[name].shape == (3, 2))
+
+
+def test_breaks_have_a_reason_and_a_line():
+    def f(x):
+        y = x * 2
+        torch._dynamo.graph_break()
+        return y + 1
+
+    compiled(f)(torch.ones(3))
+    layer = nn.LSTM(3, 4)
+    compiled(lambda x: layer(x)[0] + 1)(torch.ones(2, 1, 3))
+    breaks = tracecast.stats()["breaks"]
+    told = sorted(breaks)
+    assert len(told) == 2 and set(breaks.values()) == {1}, breaks
+    assert "graph_break" in told[0] and "LSTM" in told[1], told
+    assert all("test_backend.py:" in reason for reason in told), told
+    tracecast.reset_stats()
+    assert not tracecast.stats()["breaks"]
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(11, 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=True)
+
+    def forward(self, tokens):
+        x = self.table(tokens)
+        x = x + torch.arange(tokens.shape[1]).to(x.dtype)[:, None]
+        return self.layer(x).mean(1)
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_range_of_sizes_compiles_once(train):
+    model = Encoder()
+    fast = torch.compile(model, backend="tracecast", dynamic=True)
+    for batch, length in [(3, 5), (4, 7), (2, 9), (3, 5), (6, 4)]:
+        tokens = torch.randint(0, 11, (batch, length))
+        with torch.set_grad_enabled(train):
+            found, expected = fast(tokens), model(tokens)
+        same(found, expected, atol=1e-5, rtol=1e-5)
+        if train:
+            pair = [torch.autograd.grad(y.square().sum(), list(model.parameters())) for y in (found, expected)]
+            for a, b in zip(*pair):
+                same(a, b, atol=1e-4, rtol=1e-4)
+    whole()
+    stats = tracecast.stats()
+    assert stats["graphs"] == 1 + train and stats["recompilations"] == 0, stats
 
 
 def test_sources_and_modules_are_told():

@@ -5,10 +5,11 @@ No op is known here. Each node goes to the native table by its name.
 
 from __future__ import annotations
 
+import json
 import operator
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +23,13 @@ from ._native import Program
 Sizes = Callable[[Any], Any]
 """Gives the number of a size: an `int`, or a `SymInt` of the graph."""
 
+Order = tuple[tuple[int, ...], tuple[int, ...]] | None
+"""The axes of a tensor in the order in which elements follow each other in memory, and the axes that repeat an element."""
+
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _SYMBOLS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 _NUMBERS = (int, float, *_SYMBOLS)
+_LARGE = 2**31
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -40,7 +45,11 @@ def overload(node: Node) -> str:
 
 def line(node: Node) -> str:
     """The innermost line of the user's program, or PyTorch's where there is none of the user's."""
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    return innermost(_FRAME.findall(node.meta.get("stack_trace") or ""))
+
+
+def innermost(frames: list[tuple[str, str]]) -> str:
+    """The file and line of the innermost frame outside of PyTorch, or of PyTorch's where all are."""
     own = [frame for frame in frames if not frame[0].startswith(_TORCH)]
     return ":".join((own or frames)[-1]) if frames else ""
 
@@ -63,11 +72,12 @@ def is_view(node: Any) -> bool:
     return getattr(node.target, "is_view", False) and not tensors
 
 
-def dense(size: tuple[int, ...], stride: tuple[int, ...]) -> list[int] | None:
-    """The axes in the order in which elements follow each other in memory; `None` if they do not.
+def dense(size: tuple[int, ...], stride: tuple[int, ...]) -> Order:
+    """The order of a tensor in memory; `None` if elements do not follow each other.
 
     Axes of one element, and those that repeat one (stride 0), come first.
     """
+    repeated = tuple(axis for axis, n in enumerate(size) if n != 1 and stride[axis] == 0)
     many = [axis for axis, n in enumerate(size) if n != 1 and stride[axis] != 0]
     order = sorted(many, key=lambda axis: -stride[axis])
     step = 1
@@ -76,21 +86,41 @@ def dense(size: tuple[int, ...], stride: tuple[int, ...]) -> list[int] | None:
             return None
         step *= size[axis]
     if order == many:
-        return list(range(len(size)))
-    return [axis for axis in range(len(size)) if axis not in many] + order
+        return tuple(range(len(size))), repeated
+    return (*(axis for axis in range(len(size)) if axis not in many), *order), repeated
 
 
-def numbers_of(values: dict[Node, Any]) -> Sizes:
-    """Numbers for the symbols of a graph, from the values of its inputs. A size that depends on data stays a text."""
-    known: dict[sympy.Expr, int] = {}
+def port(name: str, order: Order) -> str:
+    """The name of the input that is the memory of a tensor."""
+    is_plain = order is None or (list(order[0]) == sorted(order[0]) and not order[1])
+    return name if is_plain else f"{name}.memory"
+
+
+def memory(name: str, tensor: torch.Tensor, order: Order) -> tuple[str, torch.Tensor]:
+    """The input that is the memory of a tensor, and the tensor as it is there."""
+    axes, repeated = order or (tuple(range(tensor.dim())), ())
+    for axis in repeated:
+        tensor = tensor.narrow(axis, 0, 1)
+    return port(name, order), tensor.permute(axes)
+
+
+def _pairs(values: dict[Node, Any]) -> Iterable[tuple[torch.SymInt, int]]:
+    """The sizes, strides and numbers of inputs that are not fixed, and their values."""
     for node, value in values.items():
         stated = node.meta.get("val")
         pairs: Iterable[tuple[Any, Any]] = [(stated, value)]
         if torch.is_tensor(stated):
             pairs = [*zip(stated.shape, value.shape), *zip(stated.stride(), value.stride())]
-        for symbol, found in pairs:
-            if isinstance(symbol, torch.SymInt):
-                known[symbol.node.expr] = int(found)
+        yield from ((size, int(found)) for size, found in pairs if isinstance(size, torch.SymInt))
+
+
+def symbols_of(values: dict[Node, Any]) -> dict[sympy.Expr, int]:
+    """The symbols of the sizes of a graph, with the numbers that its inputs give them."""
+    return {size.node.expr: found for size, found in _pairs(values)}
+
+
+def numbers_of(known: dict[sympy.Symbol, int]) -> Sizes:
+    """Numbers for sizes, from those of the symbols. A size that depends on data stays a text."""
 
     def size(value: Any) -> Any:
         plain = _SYMBOLS.get(type(value))
@@ -101,6 +131,28 @@ def numbers_of(values: dict[Node, Any]) -> Sizes:
         return str(value) if depends else plain(found)
 
     return size
+
+
+def named(value: Any) -> Any:
+    """A size as an expression of the symbols. Other numbers that depend on them are texts, which nothing takes."""
+    if type(value) not in _SYMBOLS:
+        return value
+    if not isinstance(value, torch.SymInt):
+        return str(value)
+    return int(value.node.expr) if value.node.expr.is_Integer else {"size": str(value.node.expr)}
+
+
+def ranges(values: dict[Node, Any]) -> list[tuple[str, int, int | None, int]]:
+    """The symbols of a graph with their bounds, and the numbers that the inputs give them."""
+    found = {}
+    for size, number in _pairs(values):
+        symbol = size.node.expr
+        if symbol.is_Symbol:
+            bounds = size.node.shape_env.var_to_range.get(symbol)
+            least = max(int(bounds.lower), 0) if bounds is not None else 0
+            most = int(bounds.upper) if bounds is not None and bounds.upper < _LARGE else None
+            found[str(symbol)] = (str(symbol), least, most, number)
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -121,31 +173,35 @@ class Layout:
             stride[axis], step = step, step * max(size[axis], 1)
         return Layout(size, tuple(stride))
 
+    def order(self) -> Order:
+        return dense(self.size, self.stride)
+
+    def computed(self) -> Layout:
+        """The layout of a result, which repeats no element and leaves none out."""
+        order = self.order()
+        return self if order is not None and not order[1] else Layout.row_major(self.size)
+
 
 class Calls:
     """The calls of a program as the native part takes them."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
-        self.inputs: list[tuple[str, str, list[int]]] = []
+        self.inputs: list[tuple[str, str, list[Any]]] = []
         self.calls: list[tuple[str, str, list[Any], list[Any], str, str]] = []
 
-    def add_input(self, node: Node, dtype: torch.dtype, layout: Layout) -> Layout:
-        """An input that is a tensor of this layout. Its memory is the input where it is dense, and the rest a view."""
-        order = dense(layout.size, layout.stride)
-        if order is None:
-            self.inputs.append((node.name, number(dtype), list(layout.size)))
-            return layout
-        once = [1 if layout.stride[axis] == 0 else layout.size[axis] for axis in range(len(order))]
-        axes = [order.index(axis) for axis in range(len(order))]
-        is_plain = axes == sorted(axes) and once == list(layout.size)
-        name = node.name if is_plain else f"{node.name}.memory"
-        self.inputs.append((name, number(dtype), [once[axis] for axis in order]))
-        if not is_plain:
-            self.add(f"{node.name}.permuted", "permute.default", [("tensor", name, 0), axes])
-            arguments = [("tensor", f"{node.name}.permuted", 0), list(layout.size)]
-            self.add(node.name, "expand.default", arguments)
-        return layout
+    def add_input(self, node: Node, dtype: torch.dtype, shape: Sequence[Any], order: Order) -> None:
+        """An input. Its memory is the input where it is dense, and the rest a view."""
+        whole = [self.sizes(size) for size in shape]
+        sizes = list(map(_plain, whole))
+        name = port(node.name, order)
+        axes, repeated = order or (tuple(range(len(sizes))), ())
+        once = [1 if axis in repeated else size for axis, size in enumerate(sizes)]
+        self.inputs.append((name, number(dtype), [once[axis] for axis in axes]))
+        if name != node.name:
+            back = [axes.index(axis) for axis in range(len(axes))]
+            self.add(f"{node.name}.permuted", "permute.default", [_tensor(name), back])
+            self.add(node.name, "expand.default", [_tensor(f"{node.name}.permuted"), whole])
 
     def add(self, name: str, overload: str, arguments: list[Any]) -> None:
         """A call that is no node."""
@@ -158,29 +214,52 @@ class Calls:
         results = [self.stated(value) for value in tree_leaves(node.meta.get("val"))]
         self.calls.append((node.name, overload(node), arguments, results, line(node), scope(node)))
 
-    def stated(self, value: Any) -> tuple[str, list[int]]:
-        if not torch.is_tensor(value):
+    def add_output(self, node: Node, order: Order) -> tuple[str, int]:
+        """The output whose elements follow each other in this order."""
+        out, axes = place(node), order[0] if order else ()
+        if list(axes) == sorted(axes):
+            return out
+        self.add(f"{node.name}.memory", "permute.default", [_tensor(*out), list(axes)])
+        return f"{node.name}.memory", 0
+
+    def stated(self, value: Any) -> tuple[str, list[Any]]:
+        if not torch.is_tensor(value) or value.layout is not torch.strided:
             return "", []
-        sizes = list(map(self.sizes, value.shape))
-        known = value.layout is torch.strided and all(isinstance(n, int) for n in sizes)
-        return (number(value.dtype), sizes) if known else ("", [])
+        sizes = [self.sizes(size) for size in value.shape]
+        if any(isinstance(size, str) for size in sizes):
+            return "", []
+        return number(value.dtype), list(map(_plain, sizes))
 
     def argument(self, value: Any) -> Any:
         if isinstance(value, Node):
             stated = value.meta.get("val")
-            if isinstance(stated, _NUMBERS):
-                return self.sizes(stated)
-            return ("tensor", *place(value))
+            return self.argument(stated) if isinstance(stated, _NUMBERS) else _tensor(*place(value))
         if isinstance(value, (list, tuple)):
             return [self.argument(one) for one in value]
         if isinstance(value, torch.dtype):
-            return ("dtype", number(value))
+            return {"dtype": number(value)}
         if isinstance(value, (torch.device, torch.layout, torch.memory_format)):
-            return ("place",)
-        return self.sizes(value)
+            return {"place": None}
+        plain = self.sizes(value)
+        if isinstance(plain, float):
+            return {"float": repr(plain)}
+        return plain if plain is None or isinstance(plain, (bool, int, str, dict)) else str(plain)
 
-    def program(self, name: str, outputs: list[tuple[str, int]]) -> Program:
-        return Program(name, self.inputs, self.calls, outputs)
+    def program(
+        self, name: str, outputs: list[tuple[str, int]], sizes: Sequence[tuple[str, int, int | None, int]] = ()
+    ) -> str:
+        """The JSON of `Program`."""
+        found = {"name": name, "sizes": sizes, "inputs": self.inputs, "calls": self.calls, "outputs": outputs}
+        return json.dumps(found)
+
+
+def _tensor(name: str, result: int = 0) -> dict[str, Any]:
+    return {"tensor": [name, result]}
+
+
+def _plain(size: Any) -> Any:
+    """A size of a type: a number, or the text of an expression."""
+    return size["size"] if isinstance(size, dict) else size
 
 
 def place(node: Node) -> tuple[str, int]:
@@ -212,7 +291,7 @@ def refused(gm: GraphModule, values: dict[Node, Any], sizes: Sizes) -> dict[str,
             calls.add_node(node)
         elif node.target is operator.getitem and torch.is_tensor(node.meta.get("val")):
             # A result that an op here does not give is a fault of the op.
-            calls.add(node.name, "alias.default", [("tensor", *place(node))])
+            calls.add(node.name, "alias.default", [_tensor(*place(node))])
             parts[node.name] = node.args[0].name
-    faults = calls.program("graph", []).check()
+    faults = Program(calls.program("graph", [])).check()
     return {parts.get(name, name): why for name, why in reversed(faults)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 import time
 import warnings
 from collections import Counter
@@ -17,8 +17,23 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ._capture import Calls, Layout, dense, is_call, is_view, line, numbers_of, overload, place, refused
-from ._native import Error, Executable
+from . import _native as native
+from ._capture import (
+    Calls,
+    Layout,
+    Sizes,
+    is_call,
+    is_view,
+    memory,
+    named,
+    numbers_of,
+    overload,
+    ranges,
+    refused,
+    symbols_of,
+)
+from ._native import Error
+from ._save import save
 from ._stats import counts
 
 Give = Callable[[list[Any], list[Any]], Any]
@@ -64,7 +79,7 @@ def chosen(gm: GraphModule, name: str, options: Options, arguments: tuple[Any, .
     """What runs a graph, as its first arguments show: one program, or PyTorch with programs for parts."""
     start = time.perf_counter()
     _, _, values = inputs_of(gm, arguments)
-    faults = refused(gm, values, numbers_of(values))
+    faults = refused(gm, values, numbers_of(symbols_of(values)))
     run: Callable[..., Any] = Compiled(gm, name, options)
     if faults:
         say(gm, faults, options)
@@ -123,15 +138,20 @@ class Part(torch.nn.Module):
 
 
 class Compiled:
-    """A graph, compiled at the first call for each set of layouts of its inputs."""
+    """A graph, compiled at the first call; again for layouts, sizes and numbers of threads that its programs do not hold for."""
 
     def __init__(self, gm: GraphModule, name: str, options: Options) -> None:
         self.gm, self.name, self.options = gm, name, options
-        self.known: list[Specialised] = []
+        inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
+        self.numbers = [at for at, node in enumerate(inputs) if not torch.is_tensor(node.meta.get("val"))]
+        self.known: dict[tuple[Any, ...], list[Specialised]] = {}
+        self.sized: list[tuple[Any, native.Compiled]] = []
+        self.programs = 0
         self.refused = False
 
     def __call__(self, *arguments: Any) -> Any:
-        for one in self.known:
+        key = (torch.get_num_threads(), *[arguments[at] for at in self.numbers])
+        for one in self.known.get(key, ()):
             result = one(arguments)
             if result is not None:
                 return result
@@ -149,24 +169,57 @@ class Compiled:
             text = f"PyTorch runs a graph of {ops.total()} ops that Tracecast cannot compile:"
             warnings.warn(f"{text}\n  {error}", stacklevel=2)
             return self.gm(*arguments)
-        counts.recompilations += bool(self.known)
         counts.compile_s += time.perf_counter() - start
-        self.known.insert(0, made)
+        self.known.setdefault(key, []).insert(0, made)
         result = made(arguments)
         if result is None:
             raise Error(f"{self.name}: a tensor has another layout than it says")
         return result
 
+    def program(
+        self, record: Record, form: Any, layouts: Layouts, values: dict[Node, Any]
+    ) -> tuple[native.Executable, str | None]:
+        """The program that `record` gives, for inputs and results of these layouts, and its text if it was compiled now.
+
+        It has names for sizes if it holds for more than these. Such a program serves all layouts of its form.
+        """
+        named_sizes = ranges(values)
+        given = [(name, number) for name, _, _, number in named_sizes]
+        for known, program in self.sized:
+            if known == form:
+                with contextlib.suppress(Error):
+                    return program.at(given, *layouts), None
+        for is_sized in (True, False) if named_sizes else (False,):
+            try:
+                text = record(named, named_sizes) if is_sized else record(numbers_of(symbols_of(values)), [])
+                program = native.Program(text).compile(torch.get_num_threads())
+                executable = program.at(given if is_sized else [], *layouts)
+            except (Error, ValueError):
+                if is_sized:
+                    continue
+                raise
+            if is_sized:
+                self.sized.insert(0, (form, program))
+            break
+        counts.recompilations += self.programs > 0
+        self.programs += 1
+        return executable, program.text
+
+
+Record = Callable[[Sizes, list[Any]], str]
+"""Gives the JSON of a program from what a size becomes and the sizes that are names."""
+
+Layouts = tuple[list[Any], list[Any]]
+"""Sizes and strides of inputs and results, as `native.Strided`."""
+
 
 class Specialised:
-    """A graph compiled for the layouts of some arguments."""
+    """A graph for the layouts of some arguments."""
 
     def __init__(self, of: Compiled, arguments: tuple[Any, ...]) -> None:
         graph = of.gm.graph
         nodes, self.constants, values = inputs_of(of.gm, arguments)
-        self.sizes = numbers_of(values)
-        self.threads = torch.get_num_threads()
-        self.numbers = [(at, value) for at, value in enumerate(arguments) if not torch.is_tensor(value)]
+        self.sizes = numbers_of(symbols_of(values))
         returned = graph.output_node().args[0]
         self.is_single = not isinstance(returned, (list, tuple))
         leaves = [returned] if self.is_single else list(returned)
@@ -210,48 +263,43 @@ class Specialised:
 
     def _compile(
         self, of: Compiled, computed: list[Node], nodes: list[Node], values: dict[Node, Any]
-    ) -> Executable:
+    ) -> native.Executable:
         needed = set(computed)
         for node in reversed(of.gm.graph.nodes):
             if node in needed:
                 needed.update(node.all_input_nodes)
-        calls = Calls(self.sizes)
-        taken = [at for at, node in enumerate(nodes) if node in needed and torch.is_tensor(values[node])]
-        self.taken = taken
-        inputs = []
-        for at in taken:
-            value = values[nodes[at]]
-            layout = Layout(tuple(value.shape), tuple(value.stride()))
-            inputs.append(calls.add_input(nodes[at], value.dtype, layout))
-        for node in of.gm.graph.nodes:
-            if node in needed and is_call(node):
-                calls.add_node(node)
-        outputs, results = [], []
-        for node in computed:
-            layout = Layout.of(node.meta["val"], self.sizes)
-            order = dense(layout.size, layout.stride)
-            if order is None or 0 in layout.stride:
-                layout = Layout.row_major(layout.size)
-                order = list(range(len(layout.size)))
-            out = place(node)
-            if order != sorted(order):
-                calls.add(f"{node.name}.memory", "permute.default", [("tensor", *out), order])
-                out = (f"{node.name}.memory", 0)
-            outputs.append(out)
-            results.append(layout)
-        program = calls.program(of.name, outputs)
+        self.taken = [at for at, node in enumerate(nodes) if node in needed and torch.is_tensor(values[node])]
+        inputs = [values[nodes[at]] for at in self.taken]
+        given = [Layout(tuple(value.shape), tuple(value.stride())) for value in inputs]
+        results = [Layout.of(node.meta["val"], self.sizes).computed() for node in computed]
+        orders = [[layout.order() for layout in layouts] for layouts in (given, results)]
+
+        def record(sizes: Sizes, named_sizes: list[Any]) -> str:
+            calls = Calls(sizes)
+            for at, value, order in zip(self.taken, inputs, orders[0]):
+                stated = nodes[at].meta.get("val")
+                shape = stated.shape if named_sizes and torch.is_tensor(stated) else value.shape
+                calls.add_input(nodes[at], value.dtype, shape, order)
+            for node in of.gm.graph.nodes:
+                if node in needed and is_call(node):
+                    calls.add_node(node)
+            outputs = [calls.add_output(node, order) for node, order in zip(computed, orders[1])]
+            return calls.program(of.name, outputs, named_sizes)
+
         pairs = lambda layouts: [(layout.size, layout.stride) for layout in layouts]
-        executable = program.compile(pairs(inputs), pairs(results), self.threads)
+        form = (torch.get_num_threads(), [value.dtype for value in inputs], orders)
+        executable, text = of.program(record, form, (pairs(given), pairs(results)), values)
+        if of.options.save is not None and text is not None:
+            names = [nodes[at].name for at in self.taken]
+            arrays = dict(memory(*one) for one in zip(names, inputs, orders[0]))
+            if executable.draws:
+                arrays["rng"] = torch.zeros(2, dtype=torch.int64)
+            save(of.options.save / f"{of.name}.{of.programs - 1}", text, arrays)
         counts.copies += executable.copies
-        if of.options.save is not None:
-            of.options.save.mkdir(parents=True, exist_ok=True)
-            (of.options.save / f"{of.name}.{len(of.known)}.tc").write_text(executable.text)
         return executable
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
         """The outputs, or `None` if the arguments have other layouts."""
-        if self.threads != torch.get_num_threads() or any(arguments[at] != n for at, n in self.numbers):
-            return None
         inputs = [*arguments, *self.constants]
         results: list[Any] | None = []
         if self.executable is not None:

@@ -6,7 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch._dynamo.utils import counters
+import torch._dynamo.utils as dynamo
+
+from ._capture import innermost
 
 
 @dataclass
@@ -29,7 +31,8 @@ def stats() -> dict[str, Any]:
 
     * `graphs`, `nodes`: graphs of AOTAutograd, and the ops in them;
     * `fallback`: how many of these ops PyTorch runs; `missing` has them by name;
-    * `breaks`: the graph breaks of Dynamo by reason, with how often each occurred;
+    * `breaks`: the graph breaks of Dynamo by reason and line of the program, with how often each occurred. Recurrent
+      layers, which PyTorch runs, are among them;
     * `copies`: inputs that each run of a program copies, because their elements are not dense in memory;
     * `compile_s`: seconds in Tracecast's compiler;
     * `recompilations`: programs compiled for further sizes, strides or numbers of threads of a graph.
@@ -39,14 +42,23 @@ def stats() -> dict[str, Any]:
         "nodes": counts.nodes,
         "fallback": sum(counts.missing.values()),
         "missing": dict(counts.missing),
-        "breaks": dict(counters["graph_break"]),
+        "breaks": dict(Counter(map(_shown, dynamo.graph_break_reasons))),
         "copies": counts.copies,
         "compile_s": counts.compile_s,
         "recompilations": counts.recompilations,
     }
 
 
+def _shown(reason: Any) -> str:
+    """What Dynamo says first and why, and the line: `Call to print: Dynamo does not trace it (model.py:12)`."""
+    what, _, rest = reason.reason.partition("\n")
+    why = rest.strip().removeprefix("Explanation: ").split("\n")[0]
+    line = innermost([(frame.filename, str(frame.lineno)) for frame in reason.user_stack])
+    return f"{what}: {why} ({line})" if why else f"{what} ({line})"
+
+
 def reset_stats() -> None:
     """Starts counting again."""
     counts.__init__()  # type: ignore[misc]
-    counters["graph_break"].clear()
+    dynamo.counters["graph_break"].clear()
+    dynamo.graph_break_reasons.clear()

@@ -26,16 +26,15 @@ const LOOKED_UP: [(&str, &str); 11] = [
 ];
 
 /// Where a text equals the name of an op and means something else.
-const HOMONYMS: [(&str, &[&str], &str); 49] = [
+const HOMONYMS: [(&str, &[&str], &str); 48] = [
     (
         "aten/src/",
         &[
             "add", "bilinear", "cat", "constant", "detach", "div", "dropout", "floor", "linear",
             "mean", "permute", "prod", "reshape", "slice", "stack", "sum", "where",
         ],
-        "PyTorch's names of overloads, and values of their arguments",
+        "PyTorch's names of overloads, values of their arguments, and a function of sympy",
     ),
-    ("pt2/src/expression.rs", &["floor"], "a function of sympy"),
     ("pt2/src/model/", &["constant", "input"], "what a model has, in errors"),
     ("cli/src/dot.rs", &["input"], "a port"),
     ("cli/src/profile.rs", &["cat"], "the category of an event"),

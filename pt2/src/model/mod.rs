@@ -7,12 +7,12 @@ mod sizes;
 pub use host::{Host, Plain};
 
 use crate::archive::{Archive, Stored};
-use crate::expression;
 use crate::program::{Extent, Give, Meta, Operand, Program, Take, meta};
 use serde_json::Value as Json;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tracecast_aten::expression;
 use tracecast_ir::policy::matches_name;
 use tracecast_ir::{DType, Shape, Size, TensorType, Tracer, Var};
 use tracecast_runtime::error::UnrecordedCall;

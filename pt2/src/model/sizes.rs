@@ -2,9 +2,9 @@
 
 use super::Input;
 use super::record::{Run, Values};
-use crate::expression;
 use crate::program::{Extent, Graph, Node, Operand};
 use tracecast_aten::Argument;
+use tracecast_aten::expression;
 use tracecast_ir::{Size, Var};
 
 /// What an op says whose result decides about the program.

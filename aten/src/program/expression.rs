@@ -6,7 +6,7 @@ use tracecast_ir::{Claim, Size};
 ///
 /// # Errors
 /// If it is no size, or made of what sizes have no form for.
-pub(crate) fn size(text: &str) -> Result<Size, String> {
+pub fn size(text: &str) -> Result<Size, String> {
     let mut parser = Parser::new(text);
     let size = parser.sum()?;
     parser.end()?;
@@ -20,7 +20,7 @@ pub(crate) fn size(text: &str) -> Result<Size, String> {
 ///
 /// # Errors
 /// As [`size`].
-pub(crate) fn claim(text: &str) -> Result<Claim, String> {
+pub fn claim(text: &str) -> Result<Claim, String> {
     let mut parser = Parser::new(text);
     let claim = parser.relation()?;
     parser.end()?;

@@ -24,12 +24,12 @@ const NAMES: [(DType, &str); 17] = [
 ];
 
 /// The name of a dtype in `torch`.
-pub(crate) fn name(dtype: DType) -> &'static str {
+pub fn name(dtype: DType) -> &'static str {
     let found = NAMES.iter().find(|(one, _)| *one == dtype);
     found.map_or("", |(_, name)| name)
 }
 
 /// The dtype of that name in `torch`, if it is known.
-pub(crate) fn named(name: &str) -> Option<DType> {
+pub fn named(name: &str) -> Option<DType> {
     NAMES.iter().find(|(_, known)| *known == name).map(|(dtype, _)| *dtype)
 }

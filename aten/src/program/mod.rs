@@ -1,0 +1,225 @@
+//! [`Program`]: a graph of FX as a list of calls, recorded through the table.
+//!
+//! Python writes the list as JSON: the wheel compiles it, and tests replay recorded ones without Python.
+
+pub mod dtype;
+pub mod expression;
+mod json;
+
+use crate::argument::Argument;
+use crate::call::find;
+use crate::table::Draws;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tracecast_ir::{DType, Graph, Source, TensorType, Tracer, Var};
+
+/// A result of a call: the name of the call, and which of its results.
+type Place = (String, usize);
+
+/// Calls of overloads in order, with inputs and outputs.
+///
+/// ```
+/// use tracecast_aten::Program;
+///
+/// let program = Program::parse(r#"{
+///     "name": "double", "sizes": [], "inputs": [["x", "float32", [2, 3]]],
+///     "calls": [["y", "add.Tensor", [[null, {"tensor": ["x", 0]}], [null, {"tensor": ["x", 0]}]], [["float32", [2, 3]]], "model.py:3", ""]],
+///     "outputs": [["y", 0]]
+/// }"#)?;
+/// assert_eq!(program.faults(), []);
+/// assert_eq!(program.graph()?.outputs().len(), 1);
+/// # Ok::<(), String>(())
+/// ```
+pub struct Program {
+    name: String,
+    sizes: Vec<NamedRange>,
+    inputs: Vec<(String, Stated)>,
+    calls: Vec<Listed>,
+    outputs: Vec<Place>,
+}
+
+/// A size that is a name, its bounds, and the value that it is traced with.
+struct NamedRange {
+    name: String,
+    least: i64,
+    most: Option<i64>,
+    traced: i64,
+}
+
+/// A call, and what PyTorch states about its results.
+struct Listed {
+    name: String,
+    overload: String,
+    arguments: Vec<(Option<String>, Argument<Place>)>,
+    results: Vec<Stated>,
+    /// Of the user's program, such as `model.py:12`.
+    line: String,
+    /// The path of modules.
+    scope: String,
+}
+
+/// The type that PyTorch states for a tensor; nothing if it has a dtype without kernels here.
+struct Stated(Option<TensorType>);
+
+impl Program {
+    /// The input `i64[2]` of recorded programs that is the seed of their random numbers.
+    pub const SEED: &str = "rng";
+
+    /// Reads a program from JSON.
+    ///
+    /// The object has `name`; `sizes`, each `[name, least, most or null, traced]`; `inputs`, each `[name, dtype, sizes]`; `calls`, each
+    /// `[name, overload, arguments, results, line, scope]`; `outputs`, each `[call or input, which result]`. An argument is
+    /// `[name or null, value]`, a result `[dtype, sizes]`. Values are null, truths, integers, texts and lists of JSON, or
+    /// `{"float": "0.1"}`, `{"tensor": [call, which]}`, `{"size": "2*s0"}`, `{"dtype": "float32"}`, `{"place": null}`.
+    ///
+    /// # Errors
+    /// Text that is no such object.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        json::parse(text)
+    }
+
+    /// The names of the inputs.
+    pub fn inputs(&self) -> impl Iterator<Item = &str> {
+        self.inputs.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// The calls that cannot be recorded, by their names, and why.
+    pub fn faults(&self) -> Vec<(String, String)> {
+        let t = Tracer::new(&self.name);
+        let recorder = Recorder::new(&t, true);
+        self.record(&recorder);
+        recorder.faults.into_inner()
+    }
+
+    /// The recorded program; its outputs are `0`, `1`, and so on.
+    ///
+    /// # Errors
+    /// The first call that cannot be recorded.
+    pub fn graph(&self) -> Result<Graph, String> {
+        let t = Tracer::new(&self.name);
+        let recorder = Recorder::new(&t, false);
+        self.record(&recorder);
+        if let Some((call, why)) = recorder.faults.borrow().first() {
+            return Err(format!("{call}: {why}"));
+        }
+        for (at, (name, result)) in self.outputs.iter().enumerate() {
+            t.output(&at.to_string(), recorder.tensor(name, *result)?);
+        }
+        drop(recorder);
+        t.finish().map_err(|error| error.to_string())
+    }
+
+    fn record<'t>(&self, recorder: &Recorder<'t>) {
+        let t = recorder.t;
+        for NamedRange { name, least, most, traced } in &self.sizes {
+            match most {
+                Some(most) => t.size_at(name, *least..=*most, *traced),
+                None => t.size_at(name, *least.., *traced),
+            };
+        }
+        for (name, Stated(ty)) in &self.inputs {
+            let value = ty.as_ref().map(|ty| Argument::Tensor(t.input(name, ty.clone())));
+            recorder.values.borrow_mut().insert(name.clone(), value.into_iter().collect());
+        }
+        for call in &self.calls {
+            if !recorder.checks && !recorder.faults.borrow().is_empty() {
+                return;
+            }
+            let source = Source::Text(Arc::from(call.line.as_str()));
+            t.at(source, || t.scope_path(&call.scope, || recorder.call(call)));
+        }
+    }
+}
+
+/// What a program is recorded with.
+struct Recorder<'t> {
+    t: &'t Tracer,
+    /// Goes on behind what cannot be recorded, with inputs in its place.
+    checks: bool,
+    values: RefCell<HashMap<String, Vec<Argument<Var<'t>>>>>,
+    faults: RefCell<Vec<(String, String)>>,
+    rng: Cell<Option<Var<'t>>>,
+}
+
+impl<'t> Recorder<'t> {
+    fn new(t: &'t Tracer, checks: bool) -> Self {
+        let (values, faults, rng) = Default::default();
+        Recorder { t, checks, values, faults, rng }
+    }
+
+    fn value(&self, name: &str, result: usize) -> Result<Argument<Var<'t>>, String> {
+        let found = self.values.borrow().get(name).and_then(|all| all.get(result)).cloned();
+        found.ok_or_else(|| format!("reads `{name}`, which has no value here"))
+    }
+
+    fn tensor(&self, name: &str, result: usize) -> Result<Var<'t>, String> {
+        match self.value(name, result)? {
+            Argument::Tensor(x) => Ok(x),
+            _ => Err(format!("`{name}` is no tensor")),
+        }
+    }
+
+    fn call(&self, call: &Listed) {
+        let done = self.recorded(call);
+        let failed = self.t.take_error().map(|error| error.message);
+        match (done, failed) {
+            (Ok(results), None) => {
+                self.values.borrow_mut().insert(call.name.clone(), results);
+            }
+            (Err(why), _) | (Ok(_), Some(why)) => {
+                let at =
+                    if call.line.is_empty() { String::new() } else { format!(" ({})", call.line) };
+                let why = format!("{}: {why}{at}", call.overload);
+                self.faults.borrow_mut().push((call.name.clone(), why));
+                let stand_in = |(at, Stated(ty)): (usize, &Stated)| {
+                    let input =
+                        |ty: &TensorType| self.t.input(&format!("?{}.{at}", call.name), ty.clone());
+                    ty.as_ref().map_or(Argument::None, |ty| Argument::Tensor(input(ty)))
+                };
+                let known = if self.checks { &call.results[..] } else { &[] };
+                let results = known.iter().enumerate().map(stand_in).collect();
+                self.values.borrow_mut().insert(call.name.clone(), results);
+            }
+        }
+    }
+
+    fn recorded(&self, call: &Listed) -> Result<Vec<Argument<Var<'t>>>, String> {
+        let operator = find(&call.overload).ok_or("no such overload is in the table")?;
+        let mut given = Vec::new();
+        for (name, argument) in &call.arguments {
+            let value = argument.map(&mut |(name, result)| self.tensor(name, *result))?;
+            given.push((name.as_deref(), value));
+        }
+        let seed = || self.t.input(Program::SEED, TensorType::new(DType::I64, [2]));
+        let draw = || {
+            let rng = self.rng.get().unwrap_or_else(seed);
+            self.rng.set(Some(rng));
+            (rng, i64::from(self.t.next_stream()))
+        };
+        let recorded = operator.record(self.t, &given, &Draws::from(&draw))?;
+        let flat = recorded.results.into_iter().flat_map(|result| match result {
+            Argument::List(list) => list,
+            one => vec![one],
+        });
+        let results: Vec<_> = flat.collect();
+        if self.t.error().is_none() {
+            for (result, stated) in results.iter().zip(&call.results) {
+                let (Argument::Tensor(x), Stated(Some(ty))) = (result, stated) else { continue };
+                if !self.has_shape(*x, ty) {
+                    return Err(format!("gives {} where PyTorch gives {ty}", x.ty()));
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    fn has_shape(&self, x: Var<'t>, stated: &TensorType) -> bool {
+        let sizes = x.shape();
+        sizes.len() == stated.shape.len()
+            && sizes
+                .iter()
+                .zip(stated.shape.iter())
+                .all(|(found, stated)| found == stated || self.t.holds(found.equals(*stated)))
+    }
+}
