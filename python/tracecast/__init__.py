@@ -19,8 +19,9 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from ._compiled import Options, compile_graph
 from ._native import Error, knows
 from ._stats import reset_stats, stats
+from ._step import Step
 
-__all__ = ["Error", "backend", "reset_stats", "stats"]
+__all__ = ["Error", "Step", "backend", "reset_stats", "stats", "train_step"]
 
 
 @functools.cache
@@ -62,3 +63,28 @@ def backend(
         partition_fn=min_cut_rematerialization_partition,
     )
     return compile_all(gm, example_inputs)
+
+
+def train_step(
+    model: torch.nn.Module,
+    loss: Callable[..., torch.Tensor],
+    optimizer: torch.optim.Optimizer,
+    *,
+    autocast: torch.dtype | None = None,
+    scaler: torch.amp.GradScaler | None = None,
+    options: dict[str, Any] | None = None,
+) -> Step:
+    """Compiles forward, backward and the update of the optimizer as one program.
+
+        step = tracecast.train_step(model, lambda model, x, y: F.cross_entropy(model(x), y), optimizer)
+        for x, y in batches:
+            loss = step(x, y)
+
+    `loss` gives a single number from the model and the inputs of the step. A call makes a step and gives the loss. Parameters,
+    buffers, and the states of optimizer and scaler are those of PyTorch's objects, before and after each step. `autocast` is the
+    low dtype of a region around `loss`. With a `scaler`, a step whose gradients overflow changes the scale alone.
+
+    Raises `ValueError` if the optimizer has parameters of another model, is differentiable or fused, or if the loss is no single
+    number. What the optimizer does to gradients beyond its `step`, such as hooks, is not seen.
+    """
+    return Step(model, loss, optimizer, autocast, scaler, Options.of(options or {}), _decompositions())
