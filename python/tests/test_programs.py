@@ -1,0 +1,87 @@
+"""Random programs beside eager PyTorch, forward and backward.
+
+`TRACECAST_PROGRAMS=1000 pytest tests/test_programs.py` tries as many as that; 40 are tried without it.
+"""
+
+import contextlib
+import copy
+import os
+import statistics
+
+import pytest
+import torch
+
+import programs
+import tracecast
+
+COUNT = int(os.environ.get("TRACECAST_PROGRAMS", "40"))
+
+
+def run(f, module, state, x, cast):
+    """What a step gives: result, loss, gradients, buffers."""
+    before, x = x, x.clone(memory_format=torch.preserve_format).requires_grad_(x.is_floating_point())
+    module.load_state_dict(state)
+    module.zero_grad(set_to_none=True)
+    with torch.autocast("cpu", torch.bfloat16) if cast else contextlib.nullcontext():
+        y, loss = f(x)
+    if loss.requires_grad:
+        loss.backward()
+    found = {"result": y.detach(), "loss": loss.detach()}
+    if x.grad is not None:
+        found["gradient of the input"] = x.grad
+    assert torch.equal(x.detach().nan_to_num(), before.nan_to_num()), "the input changed"
+    found |= {f"gradient {name}": p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
+    return found | {f"buffer {name}": b.clone() for name, b in module.named_buffers()}
+
+
+def distances(found, exact):
+    """For each tensor its distance from the exact one in L2, relative to it. Of what nearly cancels, to the largest of its kind."""
+    norms = {name: float(x.double().nan_to_num().norm()) for name, x in exact.items() if x.is_floating_point()}
+    kind = lambda name: name.split()[0]
+    distance = {}
+    for name in norms.keys() & found.keys():
+        largest = max(norm for other, norm in norms.items() if kind(other) == kind(name))
+        off = float((found[name].double().nan_to_num() - exact[name].nan_to_num()).norm())
+        distance[name] = off / max(norms[name], 1e-3 * largest, 1e-12)
+    return distance
+
+
+def differences(found, eager, exact, cast):
+    """How results differ from those of eager PyTorch, which is itself off from those in f64."""
+    wrong = [f"{name}: only one has it" for name in found.keys() ^ eager.keys()]
+    ours, theirs = distances(found, exact), distances(eager, exact)
+    middle = statistics.median(theirs.values())
+    # As `zoo/check.py`. What eager PyTorch itself has lost, such as a norm of equal numbers, says nothing.
+    factor, slack, lost = (1.5, 4e-3, 0.05) if cast else (4, 1e-4, 1e-4)
+    for name in found.keys() & eager.keys():
+        a, b = found[name], eager[name]
+        if (a.dtype, a.shape) != (b.dtype, b.shape) or (name == "result" and a.stride() != b.stride()):
+            wrong.append(f"{name}: {a.dtype} {tuple(a.shape)} {a.stride()}, eager {b.dtype} {tuple(b.shape)} {b.stride()}")
+        elif not a.is_floating_point():
+            wrong += [] if torch.equal(a, b) else [f"{name}: integers differ"]
+        elif not torch.equal(a.isnan(), b.isnan()) or not torch.equal(a.isinf(), b.isinf()):
+            wrong.append(f"{name}: NaN or infinity elsewhere")
+        elif theirs.get(name, 0) < lost and ours.get(name, 0) > factor * max(theirs[name], middle) + slack:
+            wrong.append(f"{name}: {ours[name]:.2g} from f64, eager {theirs[name]:.2g}")
+    return wrong
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_a_random_program(seed):
+    torch._dynamo.reset()
+    tracecast.reset_stats()
+    cast = seed % 4 == 3
+    module, make = programs.program(seed)
+    state = copy.deepcopy(module.state_dict())
+    wide = copy.deepcopy(module).double()
+    wide_state = copy.deepcopy(wide.state_dict())
+    fast = torch.compile(module, backend="tracecast")
+    for batch in (3, 3, 5):
+        x = make(batch)
+        eager = run(module, module, state, x, cast)
+        exact = run(wide, wide, wide_state, x.double() if x.is_floating_point() else x, False)
+        found = run(fast, module, state, x, cast)
+        wrong = differences(found, eager, exact, cast)
+        assert not wrong, f"batch {batch}: {module}\n" + "\n".join(wrong)
+    stats = tracecast.stats()
+    assert stats["fallback"] == 0 and not stats["breaks"], f"{module}\n{stats}"
