@@ -96,7 +96,7 @@ const CRATES: [Crate; 12] = [
         name: "tracecast-codegen",
         folder: "codegen",
         knows: &["tracecast-ir", "tracecast-runtime"],
-        budget: 39_220,
+        budget: 39_260,
         most_flat: 8,
     },
     Crate {

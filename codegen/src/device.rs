@@ -77,7 +77,7 @@ impl CpuDevice {
             vectors,
             forget_weights,
             compile_threads,
-            machine: Machine { cpu: Cpu::with(target.instructions), threads: team.threads() },
+            machine: Machine { cpu: Cpu::fast(target.instructions), threads: team.threads() },
             target,
             team,
             disk,

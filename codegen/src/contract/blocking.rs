@@ -15,6 +15,14 @@ impl Cpu {
         Cpu { instructions, pairs, caches: Caches::of_machine() }
     }
 
+    /// This CPU with these of its instructions that pay.
+    pub(crate) fn fast(instructions: InstructionSet) -> Cpu {
+        let cpu = Cpu::with(instructions);
+        #[cfg(target_arch = "x86_64")]
+        let cpu = Cpu { pairs: cpu.pairs && super::micro::pairs::are_fast(), ..cpu };
+        cpu
+    }
+
     /// What this CPU can also use, for tests.
     #[cfg(test)]
     pub(crate) fn all() -> Vec<Cpu> {
