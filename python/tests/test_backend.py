@@ -378,10 +378,10 @@ def test_breaks_have_a_reason_and_a_line():
     layer = nn.LSTM(3, 4)
     compiled(lambda x: layer(x)[0] + 1)(torch.ones(2, 1, 3))
     breaks = tracecast.stats()["breaks"]
-    told = sorted(breaks)
-    assert len(told) == 2 and set(breaks.values()) == {1}, breaks
-    assert "graph_break" in told[0] and "LSTM" in told[1], told
-    assert all("test_backend.py:" in reason for reason in told), told
+    reasons = sorted(breaks)
+    assert len(reasons) == 2 and set(breaks.values()) == {1}, breaks
+    assert "graph_break" in reasons[0] and "LSTM" in reasons[1], reasons
+    assert all("test_backend.py:" in reason for reason in reasons), reasons
     tracecast.reset_stats()
     assert not tracecast.stats()["breaks"]
 

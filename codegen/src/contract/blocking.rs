@@ -15,7 +15,7 @@ impl Cpu {
         Cpu { instructions, pairs, caches: Caches::of_machine() }
     }
 
-    /// This CPU with these of its instructions that pay.
+    /// The same, without the instruction for pairs of bf16 where fused multiply-adds are faster.
     pub(crate) fn fast(instructions: InstructionSet) -> Cpu {
         let cpu = Cpu::with(instructions);
         #[cfg(target_arch = "x86_64")]

@@ -470,8 +470,8 @@ pub(in crate::contract) fn available() -> bool {
     tried()[0]
 }
 
-/// True if products in pairs also take less time than fused multiply-adds. On AMD the instruction takes the time of one; on Intel's
-/// Sapphire and Emerald Rapids, whose tiles are the fast way, that of four.
+/// True if `vdpbf16ps` is also faster than the two fused multiply-adds that it replaces. On AMD it takes the time of one. On Intel's
+/// Emerald Rapids it takes the time of four: that CPU multiplies bf16 fast only in AMX tiles.
 pub(in crate::contract) fn are_fast() -> bool {
     tried()[1]
 }
@@ -497,7 +497,8 @@ fn try_out() -> [bool; 2] {
     [is_as_promised, is_as_promised && in_pairs < one_by_one]
 }
 
-/// The least time of some runs, each of some microseconds, of enough chains to keep the CPU busy: other work only ever adds to a time.
+/// The least time of 16 runs of some microseconds, since other work only ever adds to a time. A run has enough independent sums to keep
+/// the CPU busy.
 #[target_feature(enable = "avx,avx2,avx512f,avx512vl,avx512bf16")]
 fn time(step: impl Fn(x86::__m512, x86::__m512) -> x86::__m512) -> Duration {
     let run = || {
