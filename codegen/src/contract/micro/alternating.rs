@@ -1,55 +1,55 @@
-//! The innermost loop of transposed convolutions: sums for columns two apart, and for those between them, of the same numbers. Both are stored in turn.
+//! Microkernel of transposed convolutions of stride two: even and odd columns are interleaved.
 
 use super::Vector;
 use tracecast_ir::DType;
 
-/// Sums of lines, whose columns see numbers side by side.
+/// Arguments of the kernel: lines of the result, whose columns read contiguous numbers.
 pub(in crate::contract) struct Alternating<T> {
-    /// What the first column of the first line sees: of the nearest row, at the first place.
+    /// The number that the first column of the first line reads first: nearest row, first place.
     pub(in crate::contract) from: *const T,
-    /// From a row to the one behind it; lines see rows backwards, and places.
+    /// Stride of rows in numbers. Kernels walk rows and places backwards.
     pub(in crate::contract) pitch: usize,
     pub(in crate::contract) places: Places,
-    /// The weights, and from those of a row to those of the row before it.
+    /// The weights, and the stride from a row's weights to those of the row before it.
     pub(in crate::contract) weights: *const T,
     pub(in crate::contract) weights_row: usize,
     pub(in crate::contract) lines: usize,
-    /// What lines are multiplied with, in turn.
+    /// Lines are of these kinds in turn.
     pub(in crate::contract) kinds: [Kind; 2],
-    /// Where the sums go, and numbers from a line to the next.
+    /// Destination of the sums, and the stride of lines in sums.
     pub(in crate::contract) sums: *mut u8,
     pub(in crate::contract) width: usize,
     /// Sums of products of bf16 are rounded to bf16.
     pub(in crate::contract) rounds: bool,
 }
 
-/// A kind of lines.
+/// The weights of every second line.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Kind {
-    /// How many rows a line sees, and the first weight of the nearest, which are in the order of places.
+    /// Rows that a line reads, and the offset of the nearest row's first weight.
     pub(in crate::contract) rows: usize,
     pub(in crate::contract) weights: usize,
-    /// From what it sees to what the next line does.
+    /// Offset in numbers from the input of a line to that of the next.
     pub(in crate::contract) next: usize,
 }
 
-/// What the places of a row are multiplied for, one after the other.
+/// Which columns each place of a row contributes to, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::contract) struct Places {
-    /// The first is multiplied for odd columns only.
+    /// The first contributes to odd columns only.
     pub(in crate::contract) odd_first: bool,
-    /// So many are multiplied for even and for odd columns, by a weight each.
+    /// How many contribute to even and to odd columns, with a weight each.
     pub(in crate::contract) both: usize,
-    /// The last is multiplied for even columns only.
+    /// The last contributes to even columns only.
     pub(in crate::contract) even_last: bool,
 }
 
-/// Vectors of two that alternate.
+/// Vectors that can be interleaved.
 pub(super) trait Interleave: Vector {
-    /// The first numbers of both in turn, and the last ones.
+    /// Interleaves two vectors: the low half, then the high half.
     fn interleave(self, odd: Self) -> [Self; 2];
 
-    /// Stores numbers of both in turn, rounded to bf16; those that are not numbers have no bits that are rounded away.
+    /// Interleaves two vectors and stores them as bf16. The low bits of a NaN are zero.
     ///
     /// # Safety
     ///
@@ -60,24 +60,24 @@ pub(super) trait Interleave: Vector {
 }
 
 impl<T> Alternating<T> {
-    /// Bytes of so many sums.
+    /// The size of `sums` sums in bytes.
     pub(in crate::contract) fn bytes(&self, sums: usize) -> usize {
         sums * if self.rounds { DType::BF16.bytes() } else { size_of::<T>() }
     }
 }
 
-/// The most vectors of even columns that are summed together.
+/// The most vectors of even columns that are accumulated together.
 pub(in crate::contract) const MOST_VECTORS: usize = 4;
 
 /// # Safety
 ///
-/// The CPU must have the vector; what `V` vectors of even columns and as many of odd ones see must be readable, and their sums writable.
+/// The CPU must have the vector. What `V` vectors of even columns and as many of odd ones read must
+/// be readable, and their sums writable.
 #[inline(always)]
 pub(super) unsafe fn product<T: Interleave, const V: usize>(s: &Alternating<T::Num>) {
     let Places { odd_first, both, even_last } = s.places;
     match (odd_first, both, even_last) {
-        // Three positions, the middle one of which is on the first column; and five.
-        // SAFETY: the caller's contract.
+        // Kernels of three positions, centred on the first column; and of five.
         (true, 1, false) => unsafe {
             of::<T, V>(s, Places { odd_first: true, both: 1, even_last: false })
         },
@@ -90,7 +90,7 @@ pub(super) unsafe fn product<T: Interleave, const V: usize>(s: &Alternating<T::N
     }
 }
 
-/// As [`product`], for places that may be known where it is compiled.
+/// As [`product`]; constant `places` let the compiler unroll.
 ///
 /// # Safety
 ///
@@ -99,7 +99,7 @@ pub(super) unsafe fn product<T: Interleave, const V: usize>(s: &Alternating<T::N
 unsafe fn of<T: Interleave, const V: usize>(s: &Alternating<T::Num>, places: Places) {
     let [one, other] = s.kinds;
     let (mut first, mut line) = (s.from, 0);
-    // Two short lines of each kind at a time: their weights are read once for both. They are stored in order.
+    // Two short lines of each kind share each load of a weight. They are stored in order.
     while V <= SHORT && line + 4 <= s.lines {
         let apart = one.next + other.next;
         // SAFETY: the caller's contract, for two lines of a kind.
@@ -125,10 +125,10 @@ unsafe fn of<T: Interleave, const V: usize>(s: &Alternating<T::Num>, places: Pla
     }
 }
 
-/// Lines of so many vectors are short.
+/// Lines of at most this many vectors are short.
 const SHORT: usize = 2;
 
-/// Stores the sums of a line in turn.
+/// Interleaves even and odd sums of a line and stores them.
 ///
 /// # Safety
 ///
@@ -154,7 +154,7 @@ unsafe fn store<T: Interleave, const V: usize>(
     }
 }
 
-/// The sums of even and of odd columns of `L` lines of a kind, which see numbers so far apart.
+/// The sums of even and odd columns of `L` lines of a kind; `apart` is the stride of their input.
 ///
 /// # Safety
 ///
@@ -181,7 +181,7 @@ unsafe fn sums<T: Vector, const V: usize, const L: usize>(
             let mut seen = [zeros; L];
             for (l, seen) in seen.iter_mut().enumerate() {
                 for (v, seen) in seen.iter_mut().enumerate() {
-                    // SAFETY: what columns see at this place.
+                    // SAFETY: input that columns read at this place.
                     *seen = unsafe { T::load(from.wrapping_add(l * apart + v * T::LANES)) };
                 }
             }
@@ -205,7 +205,7 @@ unsafe fn sums<T: Vector, const V: usize, const L: usize>(
     sums
 }
 
-/// Adds what even columns of some lines see, or odd ones, by their weight.
+/// Multiplies the input of even or odd columns by a weight and accumulates.
 #[inline(always)]
 fn add<T: Vector, const V: usize, const L: usize>(
     sums: &mut [[[T; V]; 2]; L],
@@ -220,8 +220,8 @@ fn add<T: Vector, const V: usize, const L: usize>(
     }
 }
 
-/// [`product`] of so many vectors, one after the other: where what it costs to begin a line is little beside its sums. The last come first, so that those before them
-/// take the place of what is written behind a line.
+/// [`product`], vector by vector, for wide lines, where the start of a line costs little. The last
+/// vectors come first: earlier ones overwrite what was stored beyond a line's end.
 ///
 /// # Safety
 ///
@@ -236,11 +236,11 @@ pub(super) unsafe fn singly<T: Interleave>(vectors: usize, s: &Alternating<T::Nu
     }
 }
 
-/// Calls [`product`] for so many vectors.
+/// Dispatches to [`product`] by the number of vectors.
 macro_rules! alternating {
     ($vector:ty, $vectors:expr, $of:expr, [$($v:literal)*]) => {
         match $vectors {
-            // SAFETY: the caller vouches for so many.
+            // SAFETY: the caller vouches for these vectors.
             $($v => unsafe { $crate::contract::micro::alternating::product::<$vector, $v>($of) },)*
             // SAFETY: as above.
             vectors => unsafe { $crate::contract::micro::alternating::singly::<$vector>(vectors, $of) },

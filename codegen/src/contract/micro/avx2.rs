@@ -119,7 +119,7 @@ impl Interleave for x86::__m256 {
     }
 }
 
-/// Sums of products of bf16 with the nearest bf16 in the high half of each: those that are not numbers have nothing in the low one.
+/// Rounds sums of bf16 products to bf16 in their high halves. Their NaNs have low halves of zero.
 #[inline(always)]
 pub(super) fn nearest_without_nan(sums: x86::__m256) -> x86::__m256i {
     // SAFETY: the CPU has AVX2, as for all of this module.
@@ -315,7 +315,7 @@ impl Sight<x86::__m256> for Bf16 {
     }
 }
 
-/// Eight elements of 16 bits, read so many elements later, where all of them are there: zeros for the others.
+/// Eight 16-bit elements, zeros out of bounds: loads those `by` elements later and shifts them.
 ///
 /// # Safety
 ///

@@ -137,9 +137,9 @@ sight!(Bf16, loads::Bf16);
 
 impl Sight<x86::__m512d> for Same {}
 
-/// Up to so many steps, eight lines at a time are packed,
+/// The largest `k` of which eight lines at a time are packed, not sixteen.
 const SHORT: usize = 128;
-/// unless there are so few that what eight at a time leave over weighs.
+/// Up to this `k` it must be a multiple of eight for that: a remainder would cost too much.
 const LINE: usize = 32;
 
 /// f32 with AVX-512F.
@@ -235,7 +235,7 @@ impl Engine for Avx512F32 {
             unsafe { squares::pack(lines, count, k, dst, ld) };
             return u16::MAX;
         }
-        // Few steps at a time come from near caches, where sixteen lines at once take each other's places.
+        // Short lines come from near caches, where sixteen at once evict each other.
         let by_eights = k.is_multiple_of(8) || k > LINE;
         if lines.along == 1 && k <= SHORT && by_eights {
             // SAFETY: the caller's contract; AVX-512F implies AVX2 and F16C.

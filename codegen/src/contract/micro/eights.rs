@@ -1,4 +1,4 @@
-//! A few rows times columns that lie along `k`, as [`super::few`] multiplies them, with AVX2: eight columns by eight units at a time.
+//! Skinny GEMM with AVX2, as [`super::few`] with AVX-512: eight columns by eight units at a time.
 
 use super::super::pack::Lines;
 use super::few::Rows;
@@ -13,19 +13,19 @@ pub(in crate::contract) const COLUMNS: usize = SIDE;
 /// Columns of a vector, and units of a square.
 pub(in crate::contract) const SIDE: usize = 8;
 
-/// Vectors of columns that are summed side by side, for each number of rows.
+/// Vectors of columns in flight, for each number of rows.
 pub(in crate::contract) const VECTORS: [usize; ROWS] = [4, 2, 2, 1];
 
 /// The bytes of a unit.
 const UNIT: usize = 4;
 
-/// How many bytes before it is needed a column's memory is asked for.
+/// Prefetch distance along a column, in bytes.
 const AHEAD: usize = 512;
 
 /// Elements of a unit: an f32, or two bf16.
 trait Units {
     const STEPS: usize;
-    /// The elements of eight units, step by step.
+    /// Splits eight units into f32, step by step.
     ///
     /// # Safety
     ///
@@ -106,7 +106,7 @@ pub(in crate::contract) unsafe fn product(
 
 /// # Safety
 ///
-/// As [`product`], for `R` rows and columns of such units. `V` vectors are summed side by side, so that one's chains fill the time in which another's are turned.
+/// As [`product`], for `R` rows and columns of such units, with `V` vectors of columns in flight.
 #[target_feature(enable = "avx2,fma")]
 unsafe fn all<U: Units, const R: usize, const V: usize>(
     columns: usize,
@@ -124,7 +124,7 @@ unsafe fn all<U: Units, const R: usize, const V: usize>(
         row: a.row,
     };
     for start in (0..columns).step_by(V * SIDE) {
-        // What fills no vector is summed with the last of those before it, once more.
+        // A remainder is recomputed with the last columns of the vector before it.
         let firsts: [usize; V] = std::array::from_fn(|v| (start + v * SIDE).min(columns - SIDE));
         let mut totals = [[x86::_mm256_setzero_ps(); R]; V];
         for from in (0..k).step_by(CONTRACT_BLOCK) {
@@ -156,7 +156,7 @@ unsafe fn all<U: Units, const R: usize, const V: usize>(
     }
 }
 
-/// Where a square begins: its first column, columns `across` bytes apart, and the first row's number.
+/// Start of a square: its first column, the stride of columns in bytes, and the first row's number.
 #[derive(Clone, Copy)]
 struct Place {
     from: *const u8,
@@ -188,7 +188,7 @@ impl Place {
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn square<U: Units, const R: usize>(at: Place, acc: &mut [x86::__m256; R]) {
-    // Four units of a column and of the one four columns on: halves are where they belong as they are read.
+    // Units of columns `c` and `c + 4` share a register: transposing stays in 128-bit halves.
     let four = |i: usize, units: usize| {
         let from = at.from.wrapping_offset(i as isize * at.across).wrapping_add(units * UNIT);
         // SAFETY: the caller's contract.

@@ -1,8 +1,8 @@
-//! A few rows times columns that lie along `k`, as a layer's weight lies for a few examples, with AVX-512.
+//! Skinny GEMM with AVX-512: a few rows times unpacked columns that are contiguous along `k`.
 //!
-//! Vectors must run across columns, because every sum is one chain along `k`. So sixteen columns by sixteen units, whole cache lines
-//! of f32, are turned in registers on the way to their only use, where packing would store them and load them again. A unit is an
-//! f32 or two 16-bit floats.
+//! Vectors run across columns, because every sum is one chain along `k`. So sixteen columns by
+//! sixteen units, cache lines of f32, are transposed in registers; packing would store and reload
+//! them. A unit is an f32 or two 16-bit floats.
 
 use super::super::pack::Lines;
 use super::super::pack::avx512::transpose;
@@ -14,31 +14,31 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 /// The most rows: with more of them packing is worth its stores.
 pub(in crate::contract) const ROWS: usize = 12;
 
-/// The most rows of what could be multiplied in pairs instead, which is twice as fast once it is packed.
+/// The most rows where bf16 pairs would do: these are twice as fast once they are packed.
 pub(in crate::contract) const ROWS_OF_PAIRS: usize = 2;
 
 /// Columns of a vector, and units of a square.
 const SIDE: usize = 16;
 
-/// Vectors of columns that are summed side by side, so that one's chains fill the time in which another's are turned.
+/// Vectors of columns in flight, so that one's FMAs overlap the other's transposition.
 const TOGETHER: usize = 2;
 
-/// Columns that are summed together.
+/// Columns that are accumulated together.
 pub(in crate::contract) const COLUMNS: usize = TOGETHER * SIDE;
 
-/// How many bytes before it is needed a column's memory is asked for.
+/// Prefetch distance along a column, in bytes.
 const AHEAD: usize = 512;
 
-/// Rows of a left operand whose steps lie side by side, `row` numbers apart.
+/// Rows of A that are contiguous along `k`; `row` is their stride in elements.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Rows {
     pub(in crate::contract) base: *const f32,
     pub(in crate::contract) row: isize,
 }
 
-/// Units, and the steps in them.
+/// Units of one dtype, and the steps in them.
 trait Units: Numbers {
-    /// The elements of sixteen units, step by step.
+    /// Splits sixteen units into f32, step by step.
     ///
     /// # Safety
     ///
@@ -77,7 +77,7 @@ pub(in crate::contract) fn reads(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::BF16 | DType::F16)
 }
 
-/// All sums of `rows` (1 to [`ROWS`]) by `columns` over `k` steps, rows of sums `ld` numbers apart.
+/// Computes `rows` (1 to [`ROWS`]) by `columns` sums over `k`; `ld` is the row stride of `sums`.
 ///
 /// # Safety
 ///
@@ -164,7 +164,7 @@ unsafe fn all<U: Units, const R: usize>(
     }
 }
 
-/// Where a square begins: its first column, columns `across` bytes apart, and the first row's number.
+/// Start of a square: its first column, the stride of columns in bytes, and the first row's number.
 #[derive(Clone, Copy)]
 struct Place {
     from: *const u8,
@@ -177,7 +177,7 @@ struct Place {
 ///
 /// # Safety
 ///
-/// The columns and the rows must be readable for so many steps.
+/// `columns` columns and the rows must be readable for `steps` steps.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn square<U: Units, const R: usize>(

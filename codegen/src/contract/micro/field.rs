@@ -1,19 +1,19 @@
-//! The innermost loop of a contraction of one row whose right operand lies in an image: a few lines of columns at once, so that enough chains keep the CPU busy.
+//! Microkernel of one row times an image: several lines of columns at once hide the latency of FMA.
 
 use super::Vector;
 
-/// Products of the steps with some lines of columns, each of a few vectors. What the last vector of a line has behind its end is written as well, and the next
-/// line over it.
+/// Arguments: lines of columns, a few vectors each. The last vector of a line writes past its end;
+/// the next line overwrites that.
 pub(in crate::contract) struct Field<'a, T> {
-    /// The first step's number, and from a step to the next.
+    /// The row's first number, and the stride of its steps.
     pub(in crate::contract) a: *const T,
     pub(in crate::contract) step: isize,
-    /// The first column of a step at offset zero, and from a line of columns to the next.
+    /// The first column of a step at offset zero, and the stride of lines of columns.
     pub(in crate::contract) b: *const T,
     pub(in crate::contract) line: usize,
-    /// Where each step begins from there.
+    /// Offset of each step from there.
     pub(in crate::contract) at: &'a [isize],
-    /// Where the sums go, and from a line of sums to the next.
+    /// Destination of the sums, and its stride of lines.
     pub(in crate::contract) sums: *mut T,
     pub(in crate::contract) ld: usize,
 }
@@ -47,7 +47,7 @@ pub(super) unsafe fn product<T: Vector, const L: usize, const V: usize>(s: &Fiel
     }
 }
 
-/// The most lines of so many vectors that are summed together: up to twelve sums leave room for the number of a step.
+/// The most lines of `vectors` vectors: twelve accumulators leave a register to broadcast into.
 pub(in crate::contract) fn most_lines(vectors: usize) -> usize {
     match vectors {
         1 => 8,
@@ -58,10 +58,10 @@ pub(in crate::contract) fn most_lines(vectors: usize) -> usize {
     }
 }
 
-/// The most vectors of a line that are summed together.
+/// The most vectors of a line that are accumulated together.
 pub(in crate::contract) const MOST_VECTORS: usize = 8;
 
-/// Calls [`product`] for so many lines of so many vectors.
+/// Dispatches to [`product`] by lines and vectors.
 macro_rules! field {
     ($vector:ty, $lines:expr, $vectors:expr, $field:expr) => {
         field!($vector, $lines, $vectors, $field,
@@ -70,7 +70,7 @@ macro_rules! field {
     };
     ($vector:ty, $lines:expr, $vectors:expr, $field:expr, $([$l:literal $v:literal])*) => {
         match ($lines, $vectors) {
-            // SAFETY: the caller vouches for so many.
+            // SAFETY: the caller vouches for these lines and vectors.
             $(($l, $v) => unsafe { $crate::contract::micro::field::product::<$vector, $l, $v>($field) },)*
             (lines, vectors) => unreachable!("no {lines} lines of {vectors} vectors"),
         }

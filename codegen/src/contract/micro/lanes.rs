@@ -1,18 +1,17 @@
-//! The innermost loop of contractions that lie side by side in vectors: a lane is a batch, and a step multiplies one number of each left operand with the
-//! numbers that a few lines of columns see.
+//! Microkernel of batched contractions, a batch per lane: one row times a few lines of columns.
 
 use super::Vector;
 
-/// Products of steps with `L` lines of `C` columns.
+/// Arguments: `L` lines of `C` columns.
 pub(in crate::contract) struct Lanes<'a, T> {
-    /// The first step's vector; steps follow.
+    /// The row's first vector, a step each; steps are contiguous.
     pub(in crate::contract) a: *const T,
-    /// The first column of a step at offset zero, and from a line of columns to the next.
+    /// The first column of a step at offset zero, and the stride of lines of columns.
     pub(in crate::contract) b: *const T,
     pub(in crate::contract) line: usize,
-    /// Where each step begins from there.
+    /// Offset of each step from there.
     pub(in crate::contract) at: &'a [isize],
-    /// The chains, column by column, which go on from what is there.
+    /// The accumulators, column by column, which the kernel continues.
     pub(in crate::contract) chains: *mut T,
 }
 
@@ -52,7 +51,7 @@ pub(super) unsafe fn product<T: Vector, const L: usize, const C: usize>(s: &Lane
     }
 }
 
-/// Calls [`product`] for so many lines and columns, all of those listed first, else line by line and column by column.
+/// Dispatches to [`product`] for the listed lines and columns, else to [`singly`].
 macro_rules! lanes {
     ($vector:ty, $lines:expr, $columns:expr, $lanes:expr, [$($l:literal by $c:literal)*]) => {
         match ($lines, $columns) {
@@ -66,7 +65,7 @@ macro_rules! lanes {
     };
 }
 
-/// Line by line, and column by column where a line has another number of them than windows mostly have.
+/// Line by line; column by column unless a line has three or five columns, the usual kernel widths.
 ///
 /// # Safety
 ///

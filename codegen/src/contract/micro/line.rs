@@ -1,19 +1,19 @@
-//! The innermost loop of contractions of one row that lie side by side in vectors and have few steps: a lane is a batch, and each column of a line is a chain of its own.
+//! Microkernel of batched contractions, a batch per lane: a row times a line, over few steps.
 
 use super::Vector;
 
-/// Products of the steps of a block with a line of `C` columns.
+/// Arguments: the steps of a block times a line of `C` columns, an accumulator each.
 pub(in crate::contract) struct Line<'a, T> {
-    /// The first step's vector; steps follow.
+    /// The row's first vector, a step each; steps are contiguous.
     pub(in crate::contract) a: *const T,
-    /// The first column of a step at offset zero, and from a column to the next.
+    /// The first column of a step at offset zero, and the stride of columns.
     pub(in crate::contract) b: *const T,
     pub(in crate::contract) across: usize,
-    /// Where each step begins from there.
+    /// Offset of each step from there.
     pub(in crate::contract) at: &'a [isize],
-    /// Where the sums go, column by column.
+    /// Destination of the sums, column by column.
     pub(in crate::contract) sums: *mut T,
-    /// Adds the sums to what is there.
+    /// Adds to the destination.
     pub(in crate::contract) add: bool,
 }
 
@@ -47,11 +47,11 @@ pub(super) unsafe fn product<T: Vector, const C: usize>(s: &Line<'_, T::Num>) {
     }
 }
 
-/// Calls [`product`] for one of these numbers of columns.
+/// Dispatches to [`product`] by the number of columns.
 macro_rules! line {
     ($vector:ty, $columns:expr, $line:expr, [$($c:literal)*]) => {
         match $columns {
-            // SAFETY: the caller vouches for so many.
+            // SAFETY: the caller vouches for these columns.
             $($c => unsafe { $crate::contract::micro::line::product::<$vector, $c>($line) },)*
             columns => unreachable!("no line of {columns} columns"),
         }

@@ -1,4 +1,4 @@
-//! The innermost loop of a contraction: a few rows times a few vectors of columns, summed along `k` in registers.
+//! Microkernels of contractions: a tile of rows by vectors of columns, accumulated over `k`.
 //!
 //! One definition serves every element type and CPU; [`Engine`] names the combinations.
 
@@ -46,51 +46,51 @@ use tracecast_ir::DType;
 pub(super) use vector::Number;
 use vector::Vector;
 
-/// A product of a strip of rows with some columns over a part of a block of `k`.
+/// Arguments of the GEMM microkernel: a strip of rows times columns over part of a `k` block.
 pub(super) struct Strip<T> {
     pub(super) k: usize,
-    /// The first row's first number; rows are `row` numbers apart and steps along `k` are `step` apart.
+    /// First element of A; `row` and `step` are the strides of rows and of `k`, in elements.
     pub(super) a: *const T,
     pub(super) row: isize,
     pub(super) step: isize,
-    /// The first step's first column, of dtype `cell`; columns are side by side, numbers along `k` are `b_step` bytes apart.
+    /// First column of B, of dtype `cell`; columns are contiguous. `b_step` is in bytes, along `k`.
     pub(super) b: *const u8,
     pub(super) b_step: isize,
     pub(super) cell: DType,
-    /// So many bytes behind what each step reads of the columns is asked for.
+    /// Prefetch distance from the columns that a step reads, in bytes.
     pub(super) ahead: isize,
-    /// The sums that the chains go on from, rows `from_ld` numbers apart; null for chains that begin at zero, as those of columns that are widened do.
+    /// Accumulators to continue, of row stride `from_ld`; null for zeros, as with widened columns.
     pub(super) from: *const T,
     pub(super) from_ld: usize,
-    /// Where the sums go, rows `ld` of them apart.
+    /// Destination of the sums, with row stride `ld` in sums.
     pub(super) out: *mut T,
     pub(super) ld: usize,
-    /// Adds the sums to what is there instead of replacing it.
+    /// Adds to the destination instead of replacing it.
     pub(super) add: bool,
-    /// Rounds the sums to bf16: `out` takes these. They are not added to others then.
+    /// Stores the sums as bf16, which `out` then points to. Never with `add`.
     pub(super) rounded: bool,
     /// Sums may be subnormal.
     pub(super) tiny: bool,
 }
 
 impl<T> Strip<T> {
-    /// Where a sum goes so many behind the first.
+    /// Address of the sum at index `sums`.
     #[cfg(target_arch = "x86_64")]
     fn place(&self, sums: usize) -> *mut T {
         place(self.out, sums, self.rounded)
     }
 }
 
-/// Where a sum goes so many behind the first, which goes there, if they are rounded to bf16 or not.
+/// Address of the sum at index `sums` after `first`; sums are stored as bf16 if `rounded`.
 pub(super) fn place<T>(first: *mut T, sums: usize, rounded: bool) -> *mut T {
     let bytes = if rounded { DType::BF16.bytes() } else { size_of::<T>() };
     first.wrapping_byte_add(sums * bytes)
 }
 
-/// Vectors of one type on one kind of CPU.
+/// Microkernels and packing for one accumulator type and one instruction set.
 pub(super) trait Engine {
     type Num: Wider;
-    /// The engine of the same numbers that holds a step in each: images are filled with it.
+    /// The engine whose packed numbers hold one step each: it fills images of f32 or f64.
     type Singly: Engine<Num = Self::Num>;
     /// Numbers of a vector.
     const LANES: usize;
@@ -98,26 +98,25 @@ pub(super) trait Engine {
     const WIDTH: usize;
     /// The most rows of a strip.
     const ROWS: usize;
-    /// The most columns whose numbers lie in an image that are summed together, by two vectors of rows.
+    /// The most columns of [`Engine::spots`] with two vectors of rows.
     const SPOTS: usize;
-    /// The same by one vector.
+    /// The same with one vector of rows.
     const SPOTS_ALONE: usize = Self::SPOTS;
-    /// The most runs of three columns side by side that are summed together by one vector of rows; zero if there is no way to.
+    /// The most runs of three adjacent columns with one vector of rows; zero if unsupported.
     const THREES: usize = 0;
-    /// The most columns of a line that are summed together, each a vector of batches.
+    /// The most columns of [`Engine::line`], a vector of batches each.
     const LINE: usize;
-    /// How many steps of `k` a packed number holds. Everything below that is counted in steps along `k` is counted in numbers,
-    /// apart from what is packed.
+    /// Steps of `k` in a packed number, the unit of lengths along `k` below, except in packing.
     const DEPTH: usize = 1;
     /// True if strips and [`Engine::taps`] round sums to bf16.
     const ROUNDS: bool = false;
     /// True if [`Engine::alternating`] rounds sums of products of bf16.
     const ALTERNATES_BF16: bool = false;
 
-    /// The most columns of a strip with so few rows: enough chains to keep the CPU busy.
+    /// The most columns of a strip of `rows`: enough independent chains to hide the latency of FMA.
     fn columns(rows: usize) -> usize;
 
-    /// True if a strip can read right operands of that dtype.
+    /// True if [`Engine::strip`] reads columns of that dtype.
     fn reads(cell: DType) -> bool;
 
     /// True if it reads them as fast as packed ones.
@@ -125,8 +124,8 @@ pub(super) trait Engine {
         cell == Self::Num::DTYPE
     }
 
-    /// Computes `rows` (1 to [`Engine::ROWS`]) by `vectors` of columns (1 to [`Engine::columns`] of them). Of columns that are
-    /// read as they lie, returns what [`Engine::pack`] does of those that are packed.
+    /// Computes `rows` (1 to [`Engine::ROWS`]) by `vectors` of columns (up to [`Engine::columns`]).
+    /// For columns read in place, returns what [`Engine::pack`] does.
     ///
     /// # Safety
     ///
@@ -134,22 +133,23 @@ pub(super) trait Engine {
     /// the strip's `cell`.
     unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<Self::Num>) -> u16;
 
-    /// As [`Engine::strip`], of columns that lie in an image, in numbers of one step.
+    /// As [`Engine::strip`], with columns read in place from an image, at one offset per step.
     ///
     /// # Safety
     ///
     /// As there.
     unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, Self::Num>);
 
-    /// The same for up to [`Engine::SPOTS`] columns whose numbers lie in an image by one vector of rows or two, or up to [`Engine::SPOTS_ALONE`], or three for each of
-    /// [`Engine::THREES`], by one.
+    /// Multiplies one or two vectors of rows by columns of an image, broadcast number by number. Up
+    /// to [`Engine::SPOTS`]; for one vector [`Engine::SPOTS_ALONE`], or [`Engine::THREES`] runs.
     ///
     /// # Safety
     ///
     /// As there.
     unsafe fn spots(columns: usize, vectors: usize, spots: &Spots<'_, Self::Num>);
 
-    /// Packs rows of which each goes across matrices of two rows: steps are in the order of columns. They lie `row` elements apart. Returns what [`Engine::pack`] does; `None` if the engine has no way to.
+    /// Packs rows of `row` stride, each of two-row matrices that are read column by column. Returns
+    /// what [`Engine::pack`] does; `None` if unsupported.
     ///
     /// # Safety
     ///
@@ -165,8 +165,8 @@ pub(super) trait Engine {
         None
     }
 
-    /// Packs `count` rows that lie so many elements apart, for steps of which the first row's elements are at those offsets, without gaps; returns what
-    /// [`Engine::pack`] does.
+    /// Gathers `count` rows of stride `row` into a strip; a step is at its offset in the first row.
+    /// Returns what [`Engine::pack`] does.
     ///
     /// # Safety
     ///
@@ -187,18 +187,18 @@ pub(super) trait Engine {
     ///
     /// # Safety
     ///
-    /// As there. Each place must be writable for so many numbers as there are rows.
+    /// As there. Each place must be writable for `rows.count` numbers.
     unsafe fn pack_window_rows(from: &Elements, rows: &WindowRows<'_>, dst: *mut Self::Num) -> u16 {
         // SAFETY: the caller's contract.
         unsafe { window_rows_singly(from, rows, dst) };
         u16::MAX
     }
 
-    /// Packs a single line whose steps lie side by side, number by number without gaps; returns what [`Engine::pack`] does.
+    /// Packs one line whose steps are contiguous; returns what [`Engine::pack`] does.
     ///
     /// # Safety
     ///
-    /// As there; `dst` must be writable for the numbers of so many steps.
+    /// As there; `dst` must be writable for the numbers of `k` steps.
     unsafe fn pack_line(line: &Elements, k: usize, dst: *mut Self::Num) -> u16 {
         let Elements { base, dtype, round } = *line;
         let lines = Lines { base, dtype, round, across: 0, along: 1 };
@@ -206,12 +206,13 @@ pub(super) trait Engine {
         unsafe { Self::pack(&lines, 1, k, dst, 1) }
     }
 
-    /// Makes numbers of two steps of those of an image: each with the one so many places on, where both are among `count`. Returns what [`Engine::pack`] does.
-    /// Engines whose numbers hold one step do nothing.
+    /// Interleaves an image into pairs: each number with that at distance `apart`, if both are
+    /// below `count`. Returns what [`Engine::pack`] does. Does nothing if a number holds one step.
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's. So many numbers must be readable at `from` and writable at `to`, which may be `from` if `apart` is positive.
+    /// The CPU must be the engine's. `count` numbers must be readable at `from`, writable at `to`.
+    /// They may be the same if `apart` is positive.
     unsafe fn join(
         _from: *const Self::Num,
         _to: *mut Self::Num,
@@ -221,49 +222,50 @@ pub(super) trait Engine {
         u16::MAX
     }
 
-    /// Makes numbers of two steps of the elements of two halves: rows and columns that are among those of one at least. Returns what [`Engine::pack`] does.
+    /// Interleaves two halves into pairs, zeros where one ends; returns what [`Engine::pack`] does.
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's, whose numbers hold two steps. What is there of both halves must be readable, and `to` writable for all rows and columns.
+    /// The CPU must be the engine's, whose numbers hold two steps. Elements inside of both halves
+    /// must be readable, and `to` writable for all rows and columns.
     unsafe fn join_halves(_halves: &[Half; 2], _grid: Grid, _to: *mut Self::Num) -> u16 {
         unreachable!("numbers hold one step")
     }
 
-    /// Goes on with the chains of so many lines of so many columns, a vector each.
+    /// Continues the accumulators of `lines` by `columns`, a vector each.
     ///
     /// # Safety
     ///
     /// The CPU must be the engine's. What steps and columns span must be readable, and chains writable.
     unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, Self::Num>);
 
-    /// Sums up to [`Engine::LINE`] columns, a vector each, over the steps of a block.
+    /// Accumulates up to [`Engine::LINE`] columns, a vector each, over the steps of a block.
     ///
     /// # Safety
     ///
     /// As there, with sums in the place of chains.
     unsafe fn line(columns: usize, line: &Line<'_, Self::Num>);
 
-    /// True if the engine has a way to let windows slide; see [`Engine::sliding`].
+    /// True if the engine has [`Engine::sliding`].
     const SLIDES: bool = false;
 
-    /// Sums up to [`sliding::LINES`] lines of up to [`sliding::WINDOWS`] windows of so many positions each way, three or five, a vector each.
+    /// Depthwise windows, 3 by 3 or 5 by 5: [`sliding::LINES`] by [`sliding::WINDOWS`] at most.
     ///
     /// # Safety
     ///
-    /// As there. The engine must have a way to.
+    /// As there. The engine must have it.
     unsafe fn sliding(_taps: usize, _sizes: [usize; 2], _of: &Sliding<Self::Num>) {
         unreachable!("has no way to")
     }
 
-    /// Sums up to [`field::most_lines`] lines of up to [`field::MOST_VECTORS`] vectors of columns that lie in an image, over all steps.
+    /// Accumulates up to [`field::most_lines`] by [`field::MOST_VECTORS`] vectors of an image.
     ///
     /// # Safety
     ///
     /// As there.
     unsafe fn field(lines: usize, vectors: usize, field: &Field<'_, Self::Num>);
 
-    /// Sums up to [`alternating::MOST_VECTORS`] vectors of even columns, and as many of odd ones.
+    /// Accumulates up to [`alternating::MOST_VECTORS`] vectors of even columns, and as many of odd.
     ///
     /// # Safety
     ///
@@ -275,18 +277,17 @@ pub(super) trait Engine {
         dtype == Self::Num::DTYPE
     }
 
-    /// Goes on with the chains of all windows, which are so many places apart, over some lines of a plane of such elements.
+    /// Continues a depthwise weight gradient over lines of a channel, at stride `step`.
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's, which must read these elements. What is there must be readable, and chains writable.
+    /// The CPU must be the engine's, and `dtype` one it reads. Elements inside of the channel and
+    /// the lines must be readable, and chains writable.
     unsafe fn sweep(step: usize, dtype: DType, of: &Sweep<'_, Self::Num>);
 
-    /// Packs `count` lines of `k` elements: number `p` of line `j` goes to `dst[p * ld + j]`. What follows in a row up to `ld` is
-    /// not defined.
+    /// Packs element `p < k` of line `j < count` to `dst[p * ld + j]`; a row's rest is undefined.
     ///
-    /// Returns the least magnitude of them other than zero, as the bits of a bf16, if the engine has to know it; a large number
-    /// otherwise.
+    /// Returns the least nonzero magnitude as bf16 bits, if the engine needs it; else a large one.
     ///
     /// # Safety
     ///
@@ -297,24 +298,25 @@ pub(super) trait Engine {
         u16::MAX
     }
 
-    /// True if the engine has a way to round sums as they are turned; see [`Engine::turn_rounded`].
+    /// True if the engine has [`Engine::turn_rounded`].
     const TURNS_ROUNDED: bool = false;
 
-    /// Rounds columns of sums to bf16, a vector each, and turns them: those of each of so many lanes go side by side, lanes `ld` of them apart.
+    /// Rounds columns of sums to bf16, a vector each, and transposes them to rows of stride `ld`.
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's, which must have a way to. Sums must be readable, and their places writable.
+    /// The CPU must be the engine's, which must have it. Sums must be readable, places writable.
     unsafe fn turn_rounded(_sums: *const Self::Num, _sizes: [usize; 2], _to: *mut u16, _ld: usize) {
         unreachable!("has no way to")
     }
 
-    /// Tells the numbers of rows apart that alternate: every second one, from the first or the second on, goes to a place of its own. Returns what
-    /// [`Engine::pack`] does; `None`, and nothing is done, if the engine has no way to.
+    /// Deinterleaves rows: even elements go to the first place, odd ones to the second. Returns
+    /// what [`Engine::pack`] does; `None`, with nothing done, if unsupported.
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's. Rows must be readable, and places writable for so many numbers of each.
+    /// The CPU must be the engine's. Rows must be readable, and each place writable for its count
+    /// of numbers in every row.
     unsafe fn alternate(
         _from: &Elements,
         _rows: Rows,
@@ -323,17 +325,18 @@ pub(super) trait Engine {
         None
     }
 
-    /// True if [`Engine::pack_through`] packs such columns; otherwise they are brought together first.
+    /// True if [`Engine::pack_through`] packs these columns; otherwise they are gathered first.
     fn packs_through(_seen: &Seen, _from: &Elements) -> bool {
         false
     }
 
-    /// Packs columns that are seen through windows into panels, for some steps, in the way of [`Engine::pack`]; `None` if they have to be brought together
-    /// first.
+    /// Packs a block of patches (implicit im2col) straight into panels, as [`Engine::pack`] does.
+    /// Returns `None` if they must be gathered first.
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's. What is there of the columns and steps must be readable, and `dst` writable for whole panels.
+    /// The CPU must be the engine's. What is in bounds must be readable, and `dst` writable for
+    /// whole panels.
     unsafe fn pack_through(
         _seen: &Seen,
         _from: Elements,
@@ -345,16 +348,16 @@ pub(super) trait Engine {
     }
 }
 
-/// How elements in memory become a vector.
+/// Loads elements of one dtype as a vector.
 trait Cell<T: Vector> {
     const BYTES: usize;
-    /// The columns of a number; those of the next one lie `step` bytes on.
+    /// Loads a vector of columns; `step` is the stride of numbers along `k`, in bytes.
     ///
     /// # Safety
     ///
     /// `p` must be readable for as many elements as the vector has lanes, in each step of a number.
     unsafe fn load(p: *const u8, step: isize) -> T;
-    /// Two vectors of columns side by side, in an order of their own.
+    /// Two adjacent vectors of columns, in a lane order of the cell's own.
     ///
     /// # Safety
     ///
@@ -366,7 +369,7 @@ trait Cell<T: Vector> {
         // SAFETY: as above.
         [first, unsafe { Self::load(p.wrapping_add(T::LANES * Self::BYTES), step) }]
     }
-    /// What was in the order of [`Cell::load_two`] in that of columns.
+    /// Restores column order after [`Cell::load_two`].
     #[inline(always)]
     fn in_order(two: [T; 2]) -> [T; 2] {
         two
@@ -383,7 +386,7 @@ trait Cell<T: Vector> {
             unsafe { x.round(p.wrapping_add(v * T::LANES)) };
         }
     }
-    /// Takes numbers into what is known of the least magnitude so far, zeros at first. Only two steps of bf16 keep it.
+    /// Updates the least magnitude so far, zeros at first. Only pairs of bf16 keep it.
     fn smaller(least: T, _: T) -> T {
         least
     }
@@ -393,7 +396,7 @@ trait Cell<T: Vector> {
     }
 }
 
-/// Elements that are numbers already.
+/// Elements of the accumulator's dtype.
 struct Same;
 
 impl<T: Vector> Cell<T> for Same {
@@ -469,7 +472,7 @@ unsafe fn product<T: Vector, C: Cell<T>, const R: usize, const V: usize, const R
     C::least(least)
 }
 
-/// Stores the sums of a row, or adds them to others, so many places behind the first.
+/// Stores a row of sums, or adds it to memory, `place` sums after the first.
 ///
 /// # Safety
 ///
@@ -539,7 +542,7 @@ unsafe fn step<T: Vector, C: Cell<T>, const R: usize, const V: usize>(
     }
 }
 
-/// Calls [`product`] for a strip's number of rows, listed, and of vectors, which few rows have more of.
+/// Dispatches to [`product`] by the strip's rows and vectors; few rows may have more vectors.
 macro_rules! sizes {
     ($vector:ty, $cell:ty, $rounded:expr, $rows:expr, $vectors:expr, $strip:expr, few: [$($few:literal)*], all: [$($r:literal)*], more: [$($v:literal)*]) => {
         match ($rows, $vectors) {

@@ -1,9 +1,9 @@
-//! The engine for bf16 with AVX512-BF16, whose instruction multiplies pairs: twice as many products in the time of one.
+//! Microkernels of bf16 pairs with AVX512-BF16, whose `vdpbf16ps` does the work of two FMAs.
 //!
-//! A packed number holds two steps of `k`. The instruction adds the product of the high halves first, then that of the low
-//! halves, each like a fused multiply-add, so it continues the chain that a contraction is defined by. It differs in one thing:
-//! subnormal numbers count as zero. Where one could come up ([`Strip::tiny`]), fused multiply-adds do the same on the same
-//! numbers. Intel's reference describes the two steps, but the bits depend on it, so [`available`] tries it out.
+//! A packed number holds two steps of `k`. `vdpbf16ps` adds the product of the high halves, then
+//! that of the low halves, each like an FMA: it continues the chain that defines a contraction. But
+//! it treats subnormals as zero: where one could occur ([`Strip::tiny`]), FMAs take over. Intel's
+//! reference describes that order; the bits depend on it, so [`available`] tries it out.
 
 use super::super::pack::avx512::{
     alternate_pairs, join_pairs, pack_line_of_pairs, pack_pairs, pairs_apart, pairs_crossed,
@@ -175,7 +175,7 @@ fn fours_in_turn(even: x86::__m512, odd: x86::__m512) -> [x86::__m512; 2] {
     [x86::_mm512_castpd_ps(first), x86::_mm512_castpd_ps(last)]
 }
 
-/// The larger of both in each half of a lane: of what is known, and of the magnitude's negative, of which that of zero is the least.
+/// Per 16-bit half the maximum of `known` and the negated magnitude: that of zero is the least.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn larger_negated(known: x86::__m512, numbers: x86::__m512) -> x86::__m512 {
@@ -460,7 +460,7 @@ unsafe fn spots_slowly(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
     }
 }
 
-/// Where chains go on, so many numbers on, unless they begin at zero.
+/// `chains`, `by` numbers on; null stays null.
 fn from(chains: *const f32, by: usize) -> *const f32 {
     if chains.is_null() { chains } else { chains.wrapping_add(by) }
 }
@@ -470,8 +470,8 @@ pub(in crate::contract) fn available() -> bool {
     tried()[0]
 }
 
-/// True if `vdpbf16ps` is also faster than the two fused multiply-adds that it replaces. On AMD it takes the time of one. On Intel's
-/// Emerald Rapids it takes the time of four: that CPU multiplies bf16 fast only in AMX tiles.
+/// True if `vdpbf16ps` is also faster than the two FMAs that it replaces: on AMD it is. Intel's
+/// Emerald Rapids multiplies bf16 fast only in AMX tiles.
 pub(in crate::contract) fn are_fast() -> bool {
     tried()[1]
 }

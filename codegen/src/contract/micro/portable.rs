@@ -1,4 +1,4 @@
-//! Engines for any CPU, in arrays: each fused multiply-add may be a call, beside which nothing is gained by many sums at a time.
+//! Microkernels for any CPU, on arrays. FMA may be a library call, so larger tiles gain nothing.
 
 use super::alternating::{Alternating, Interleave, alternating};
 use super::field::{Field, field};
@@ -29,7 +29,7 @@ macro_rules! array_vector {
                 // SAFETY: the caller's contract.
                 unsafe { p.cast::<Self>().write_unaligned(self) }
             }
-            // A function of the C library for each lane, on x86 without FMA: a strip of them is not worth unrolling.
+            // On x86 without FMA each lane calls the C library: unrolling a strip would not pay.
             #[inline(never)]
             fn fma(mut self, b: Self, acc: Self) -> Self {
                 for l in 0..$lanes {

@@ -1,25 +1,25 @@
-//! The innermost loop of depthwise convolutions that lie side by side in vectors: a lane is a batch, and windows slide over rows of places that registers hold.
+//! Microkernel of batched depthwise convolutions, a batch per lane, whose outputs share input rows.
 //!
-//! Each place of a row is read once for all windows of two lines that see it, rather than once for each of them.
+//! A place of a row is loaded once for all outputs of two lines, not once for each.
 
 use super::Vector;
 
-/// The most places that a row has for windows of a line that are summed together.
+/// The most places of a row that these outputs read.
 const PLACES: usize = 12;
 
-/// So many windows of a line are summed together, and lines.
+/// The most outputs of a line, and lines, that are accumulated together.
 pub(in crate::contract) const WINDOWS: usize = 8;
 pub(in crate::contract) const LINES: usize = 2;
 
-/// Products of windows of `T` by `T` positions with their steps, `L` lines of `C` of them. The first window is that which begins furthest from where positions go to.
+/// Arguments: `L` lines of `C` outputs of a `T` by `T` kernel.
 pub(in crate::contract) struct Sliding<T> {
-    /// The first step's vector; steps follow.
+    /// The first weight's vector; weights are contiguous.
     pub(in crate::contract) a: *const T,
-    /// The first position of the first window, from a line of positions to the next, and from a position to the next. Windows are as far apart.
+    /// The first output's first input, and the strides of rows and of columns, for outputs as well.
     pub(in crate::contract) b: *const T,
     pub(in crate::contract) down: isize,
     pub(in crate::contract) across: isize,
-    /// The sum of the first window, from that of a line to the next, and from that of a window to the next.
+    /// Destination of the first sum, and the strides of lines and of columns.
     pub(in crate::contract) sums: *mut T,
     pub(in crate::contract) line: isize,
     pub(in crate::contract) column: isize,
@@ -64,7 +64,7 @@ pub(super) unsafe fn product<V: Vector, const T: usize, const L: usize, const C:
     }
 }
 
-/// Calls [`product`] for windows of so many positions, one line or two of so many of these.
+/// Dispatches to [`product`] by kernel size, one line or two, and outputs of a line.
 macro_rules! sliding {
     ($vector:ty, $taps:expr, $lines:expr, $columns:expr, $sliding:expr, [$($t:literal: [$($c:literal)*]),*]) => {
         match ($taps, $lines, $columns) {

@@ -1,51 +1,50 @@
-//! The innermost loop of a contraction of which each column's numbers lie in an image: vectors go along the rows of the result, and the number of a column is
-//! read where the image has it.
+//! Microkernel that broadcasts a column's number, read from an image, to vectors of rows.
 //!
-//! Beside the sums, registers hold the vectors of rows and a number of a column, or those of all columns where a compiler loads them before it multiplies any
-//! ([`Engine::SPOTS`](super::Engine::SPOTS)). Three columns side by side need one address, and what they see in two steps that are two numbers apart, as windows of every second
-//! place do, is five numbers.
+//! Registers hold the sums, the vectors of rows, and a broadcast number, or one for each column
+//! where the compiler loads all first: [`Engine::SPOTS`](super::Engine::SPOTS). Three adjacent
+//! columns share an address, and read five numbers in two steps of distance two.
 
 use super::super::pack::strips;
 use super::super::prefetch::Later;
 use super::{Engine, Vector};
 use std::ops::Range;
 
-/// The most columns of all engines.
+/// The most columns of any engine.
 pub(in crate::contract) const MOST: usize = 27;
 
-/// Columns of a run that lie side by side.
+/// Adjacent columns of a run.
 const BESIDE: usize = 3;
-/// Steps so many numbers apart are summed two at a time: windows of every second place.
+/// Distance of two steps that are multiplied together, as at stride two.
 const APART: usize = 2;
-/// After so many steps of such columns lines are asked for, as many.
+/// Steps of runs from one prefetch to the next.
 pub(in crate::contract) const AT_ONCE: usize = 8;
 
-/// Products of a few columns with vectors of rows over some steps.
+/// Arguments: a few columns times vectors of rows over some steps.
 pub(in crate::contract) struct Spots<'a, T> {
-    /// The address where the image begins, exposed: steps may lead to other memory than that.
+    /// Address of the image, exposed: steps may lead to other memory.
     pub(in crate::contract) image: usize,
-    /// Where each column is from there.
+    /// Offset of each column from there.
     pub(in crate::contract) columns: &'a [isize],
-    /// Where each step is from there.
+    /// Offset of each step from there.
     pub(in crate::contract) at: &'a [isize],
-    /// The rows of the first step, side by side; steps are `step` numbers apart.
+    /// The first step's rows, contiguous; `step` is the stride of steps.
     pub(in crate::contract) rows: *const T,
     pub(in crate::contract) step: usize,
-    /// The sums that the chains go on from; null for chains that begin at zero.
+    /// Accumulators to continue; null to start at zero.
     pub(in crate::contract) from: *const T,
-    /// Where the sums go.
+    /// Destination of the sums.
     pub(in crate::contract) out: *mut T,
-    /// Where the sums of each column are from there; those of columns that are summed by runs are at even distances.
+    /// Offset of each column's sums from there, evenly spaced in runs.
     pub(in crate::contract) places: &'a [isize],
-    /// Adds the sums to what is there instead of replacing it.
+    /// Adds to the destination instead of replacing it.
     pub(in crate::contract) add: bool,
     /// Sums may be subnormal.
     pub(in crate::contract) tiny: bool,
-    /// What is asked for meanwhile, where columns are summed by runs.
+    /// What is prefetched meanwhile, if columns form runs.
     pub(in crate::contract) later: Option<Later>,
 }
 
-/// Strips of columns that are summed together, by one vector of rows or two: of whole threes where three lie side by side, if the engine has a way to.
+/// Strips of columns that are accumulated together, of whole runs if the engine has these.
 pub(in crate::contract) fn strips_of<E: Engine>(
     columns: &[isize],
     is_alone: bool,
@@ -62,7 +61,7 @@ pub(in crate::contract) fn strips_of<E: Engine>(
         .map(move |strip| strip.start * unit..(strip.start + strip.count) * unit)
 }
 
-/// `R` runs of `W` columns each that lie side by side in the image, by `V` vectors of rows.
+/// Multiplies `R` runs of `W` adjacent columns by `V` vectors of rows.
 ///
 /// # Safety
 ///
@@ -90,7 +89,7 @@ pub(super) unsafe fn product<T: Vector, const R: usize, const W: usize, const V:
     let runs: [usize; R] =
         std::array::from_fn(|i| s.image.wrapping_add_signed(s.columns[i * W] * size));
     if W == BESIDE {
-        // One vector of rows: steps lie side by side.
+        // One vector of rows: steps are contiguous.
         let step = V * T::LANES;
         debug_assert_eq!(step, s.step, "rows of steps lie side by side");
         let (mut rows, mut later) = (s.rows, s.later);
@@ -142,7 +141,7 @@ pub(super) unsafe fn product<T: Vector, const R: usize, const W: usize, const V:
     }
 }
 
-/// The numbers that a run sees in a step.
+/// Address of the numbers that a run reads in a step.
 #[inline(always)]
 fn seen<N>(run: usize, at: isize) -> *const N {
     std::ptr::with_exposed_provenance(run.wrapping_add_signed(at * size_of::<N>() as isize))
@@ -175,7 +174,7 @@ unsafe fn add_step<T: Vector, const R: usize, const W: usize, const V: usize>(
     }
 }
 
-/// Adds the products of two steps, [`APART`] numbers apart, whose rows lie side by side. Numbers that both see are read once: so there are no more loads than products.
+/// Adds the products of two steps at distance [`APART`]: numbers that both read are loaded once.
 ///
 /// # Safety
 ///
@@ -211,11 +210,11 @@ unsafe fn add_two<T: Vector, const R: usize, const W: usize, const V: usize>(
     }
 }
 
-/// Calls [`product`] for one of these numbers of columns, and one vector or two; for columns by one vector; or for so many runs of three columns by one vector.
+/// Dispatches to [`product`]: by one vector or two, by one alone, or in runs of three by one.
 macro_rules! spots {
     ($vector:ty, $columns:expr, $vectors:expr, $spots:expr, [$($c:literal)*] $(, alone: [$($one:literal)*], threes: [$($three:literal)*])?) => {
         match ($columns, $vectors) {
-            // SAFETY: the caller vouches for so many.
+            // SAFETY: the caller vouches for these columns and vectors.
             $(($c, 1) => unsafe { $crate::contract::micro::spots::product::<$vector, $c, 1, 1>($spots) },
             // SAFETY: as above.
             ($c, 2) => unsafe { $crate::contract::micro::spots::product::<$vector, $c, 1, 2>($spots) },)*

@@ -1,49 +1,50 @@
-//! The innermost loop of gradients of depthwise weights: windows of a plane, three positions wide and high, which is read where it lies.
+//! Microkernel of 3 × 3 depthwise weight gradients, which reads the input in place.
 //!
-//! Vectors go along the windows of a line, and each window has a chain for every position. Row by row of the plane a vector is loaded for each position across, and
-//! multiplied with each line whose windows see the row. So a chain takes its products in the order of lines, and nine of them are always on their way.
+//! A vector holds outputs of a line, with an accumulator for each of nine positions. An input row
+//! is loaded once for each position across, for all lines that read it. So an accumulator takes its
+//! products in the order of lines, and nine run in parallel.
 
 use super::super::prefetch::{LINE, ask};
 use super::{Cell, Number, Vector};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Positions of a window along each axis.
+/// Kernel size along each axis.
 pub(in crate::contract) const TAPS: usize = 3;
 
-/// Some lines of windows of a plane.
+/// Arguments: some output lines of a channel.
 pub(in crate::contract) struct Sweep<'a, T> {
-    /// Place zero of the plane, and from a row to the next in bytes.
+    /// Element zero of the channel, and the stride of rows in bytes.
     pub(in crate::contract) plane: *const u8,
     pub(in crate::contract) row: isize,
-    /// The rows that are there.
+    /// The rows in bounds.
     pub(in crate::contract) there: Range<isize>,
-    /// The row of the first line's first position.
+    /// The first row that the first line reads.
     pub(in crate::contract) first: isize,
-    /// What the windows of the first line are multiplied with, and from a line to the next in bytes.
+    /// The other factor (output gradient) of the first line, and its stride of lines in bytes.
     pub(in crate::contract) line: *const u8,
     pub(in crate::contract) down: isize,
-    /// How many lines there are, and the windows of each.
+    /// Lines, and the strips of outputs of each.
     pub(in crate::contract) lines: usize,
     pub(in crate::contract) strips: &'a [Strip],
-    /// From the plane and from the lines to those that are asked for, in bytes.
+    /// Prefetch distances in the channel and in the other factor, in bytes.
     pub(in crate::contract) ahead: [isize; 2],
-    /// The chains, which go on from what is there, and from those of a position to the next.
+    /// The accumulators, which are continued, and the stride between positions.
     pub(in crate::contract) chains: *mut T,
     pub(in crate::contract) ld: usize,
 }
 
-/// Which elements of a vector are there, or of two for a vector of every second one.
+/// Lane mask of the elements in bounds, of a vector or of two that are deinterleaved.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct There {
     pub(super) mask: u32,
-    /// From the first element, and from the eighth behind it, to where eight are there: AVX2 reads all of 16 bits or none.
+    /// Offsets from elements 0 and 8 to eight in bounds: AVX2 has no masked loads of 16 bits.
     #[cfg(target_arch = "x86_64")]
     pub(super) by: [isize; 2],
 }
 
 impl There {
-    /// Of so many elements from a place on those that are there, which are eight at least.
+    /// Masks `count` elements from `from` on. `there` is the range in bounds, of eight or more.
     pub(super) fn of(there: &Range<isize>, from: isize, count: usize) -> There {
         let before = |end: isize| ((1u64 << (end - from).clamp(0, count as isize)) - 1) as u32;
         let mask = before(there.end) & !before(there.start);
@@ -55,9 +56,9 @@ impl There {
     }
 }
 
-/// Elements of which some are not there: as zeros.
+/// Masked loads: zeros for elements out of bounds.
 pub(super) trait Sight<V: Vector>: Cell<V> {
-    /// Side by side, as many as the vector has lanes.
+    /// Loads contiguous elements, one a lane.
     ///
     /// # Safety
     ///
@@ -72,7 +73,7 @@ pub(super) trait Sight<V: Vector>: Cell<V> {
         unsafe { one_by_one::<V, Self>(from, there.mask, 1) }
     }
 
-    /// Of twice as many those at even places, and those at odd ones.
+    /// Loads twice as many, deinterleaved: those at even places, and those at odd ones.
     ///
     /// # Safety
     ///
@@ -86,7 +87,7 @@ pub(super) trait Sight<V: Vector>: Cell<V> {
         })
     }
 
-    /// Those at even places, if `next` are those at even places from two elements later on.
+    /// Loads those at even places; `next` are those at even places from two elements later on.
     ///
     /// # Safety
     ///
@@ -99,7 +100,7 @@ pub(super) trait Sight<V: Vector>: Cell<V> {
     }
 }
 
-/// Elements so many places apart, of which a mask names those that are there.
+/// Loads elements of stride `step` one by one, where their bit of the mask is set.
 ///
 /// # Safety
 ///
@@ -118,18 +119,19 @@ unsafe fn one_by_one<V: Vector, C: Cell<V> + ?Sized>(from: *const u8, mask: u32,
     unsafe { C::load(to, 0) }
 }
 
-/// A vector of windows in each line.
+/// A vector of outputs in each line.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Strip {
-    /// The column of the first window's first position, and what the windows see of each position.
+    /// The first column that the first output reads, and the mask of each position's input.
     first: isize,
     seen: [There; TAPS],
-    /// The windows that are there.
+    /// The outputs that exist.
     windows: There,
 }
 
 impl Strip {
-    /// All strips of so many windows, which are `step` places apart, by so many lanes. The first position of the first one is in that column, and those columns are there.
+    /// Splits outputs of stride `step` into vectors of `lanes`. The first output reads from column
+    /// `first`; `columns` are in bounds.
     pub(in crate::contract) fn all(
         first: isize,
         columns: &Range<isize>,
@@ -145,8 +147,8 @@ impl Strip {
     }
 }
 
-/// Goes on with the chains of all windows, which are `S` places apart, 1 or 2. Those of windows two apart take more registers than AVX2 has: every second row comes in a loop
-/// of its own there.
+/// Continues all accumulators, for outputs of stride `S`, 1 or 2. Stride two needs more registers
+/// than AVX2 has: there even and odd rows take a loop each.
 ///
 /// # Safety
 ///
@@ -169,7 +171,7 @@ pub(super) unsafe fn product<V: Vector, C: Sight<V>, const S: usize, const HAS_M
     }
 }
 
-/// The same for a vector of windows, and of every `S` rows those from `P` to before `Q`, which windows see at as many positions.
+/// The same for a strip and the rows `P..Q` of every `S`.
 ///
 /// # Safety
 ///
@@ -181,9 +183,9 @@ unsafe fn rows<V: Vector, C: Sight<V>, const S: usize, const P: usize, const Q: 
     strip: Strip,
 ) {
     let lines = s.lines;
-    // The lines that see a row are one that begins with it, or with one before it, and so many before that.
+    // Lines before the current one that read the same row.
     let before = (TAPS - 1 - P) / S;
-    // From here on all of them are there, and rows are, up to there.
+    // In `from..to` all these lines exist and their rows are in bounds.
     let line = |row: isize| (row - s.first).clamp(0, (lines * S) as isize) as usize;
     let from = line(s.there.start).div_ceil(S).max(before).min(lines);
     let to = (line(s.there.end) / S).max(from);
@@ -222,17 +224,18 @@ unsafe fn rows<V: Vector, C: Sight<V>, const S: usize, const P: usize, const Q: 
     }
 }
 
-/// Where a sweep is.
+/// State of a sweep.
 struct Step<V> {
     line: *const u8,
     row: isize,
-    /// Of the last line and of those before it.
+    /// The other factor of the last line, and of those before it.
     given: [V; TAPS],
     sums: [[V; TAPS]; TAPS],
 }
 
 impl<V: Vector> Step<V> {
-    /// Takes the next line and the rows that it sees first, which may all be there, as may be all lines that see these rows.
+    /// Takes the next line and the rows that it reads first. `is_whole`: these rows and all lines
+    /// that read them exist.
     ///
     /// # Safety
     ///
@@ -287,7 +290,7 @@ impl<V: Vector> Step<V> {
     }
 }
 
-/// Calls [`product`] for windows so many places apart, of vectors of which the CPU has 32 registers, or 16.
+/// Dispatches to [`product`] by stride. `has_many`: the CPU has 32 vector registers, not 16.
 macro_rules! sweep {
     ($vector:ty, $cell:ty, $step:expr, $sweep:expr, has_many: $many:literal) => {
         match $step {

@@ -1,32 +1,32 @@
-//! The innermost loop of a contraction whose right operand lies in an image: columns of a step are read in place, from an offset of its own.
+//! Implicit-GEMM microkernel: reads columns of B in place from an image, at one offset per step.
 
 use super::{Cell, Same, Vector, place, step};
 
-/// A product of a packed strip of rows with some columns over a block of `k`.
+/// Arguments: a packed strip of rows times columns over a block of `k`.
 pub(in crate::contract) struct Taps<'a, T> {
-    /// The first step's first row; rows are side by side, steps along `k` are `step` numbers apart.
+    /// The first step's rows, contiguous; `step` is the stride of steps, in elements.
     pub(in crate::contract) a: *const T,
     pub(in crate::contract) step: isize,
     /// The first column of a step at offset zero.
     pub(in crate::contract) b: *const T,
-    /// Where each step begins from there.
+    /// Offset of each step from there.
     pub(in crate::contract) at: &'a [isize],
-    /// The sums that the chains go on from, rows `from_ld` numbers apart; null for chains that begin at zero.
+    /// Accumulators to continue, of row stride `from_ld`; null to start at zero.
     pub(in crate::contract) from: *const T,
     pub(in crate::contract) from_ld: usize,
-    /// Where the sums go, rows `ld` numbers apart.
+    /// Destination of the sums, with row stride `ld` in sums.
     pub(in crate::contract) out: *mut T,
     pub(in crate::contract) ld: usize,
-    /// Adds the sums to what is there instead of replacing it.
+    /// Adds to the destination instead of replacing it.
     pub(in crate::contract) add: bool,
-    /// Rounds the sums to bf16, by an engine that does: `out` takes these. They are not added to others then.
+    /// Stores the sums as bf16, if the engine rounds; `out` then points to bf16. Never with `add`.
     pub(in crate::contract) rounded: bool,
     /// Sums may be subnormal.
     pub(in crate::contract) tiny: bool,
 }
 
 impl<T> Taps<'_, T> {
-    /// Where a sum goes so many behind the first.
+    /// Address of the sum at index `sums`.
     pub(super) fn place(&self, sums: usize) -> *mut T {
         place(self.out, sums, self.rounded)
     }
@@ -91,7 +91,7 @@ pub(super) unsafe fn product<T: Vector, const R: usize, const V: usize, const RO
     }
 }
 
-/// Calls [`product`] for a strip's number of rows and of vectors: for those rows up to these vectors.
+/// Dispatches to [`product`] by the strip's rows and vectors.
 macro_rules! taps {
     ($vector:ty, $rounded:expr, $rows:expr, $vectors:expr, $taps:expr, few: [$($few:literal)*], all: [$($r:literal)*], more: [$($v:literal)*]) => {
         match ($rows, $vectors) {

@@ -1,4 +1,4 @@
-//! Numbers, and vectors of them.
+//! Traits of accumulator types, and of SIMD vectors of them.
 
 /// An accumulator type.
 pub(in crate::contract) trait Number:
@@ -15,7 +15,7 @@ impl Number for f64 {
     const ZERO: f64 = 0.0;
 }
 
-/// A vector of numbers. The methods may be called only on a CPU that has it.
+/// A SIMD vector. Its methods may be called only on a CPU that has it.
 pub(super) trait Vector: Copy {
     type Num: Number;
     const LANES: usize;
@@ -31,7 +31,7 @@ pub(super) trait Vector: Copy {
     /// `self * b + acc`, rounded once.
     fn fma(self, b: Self, acc: Self) -> Self;
     fn add(self, o: Self) -> Self;
-    /// Stores the nearest bf16, if the engine rounds.
+    /// Stores the lanes rounded to bf16, if the engine rounds.
     ///
     /// # Safety
     ///

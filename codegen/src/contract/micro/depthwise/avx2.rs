@@ -1,4 +1,4 @@
-//! With AVX2, of three by three positions: registers hold the sums of a few lines, what their windows see of a row, and some of the weights.
+//! AVX2 microkernel of 3 × 3 depthwise convolutions; registers hold sums and some weights.
 
 use super::super::super::prefetch::{LINE, ask};
 use super::super::alternating::Interleave;
@@ -11,29 +11,29 @@ use core::arch::x86_64::{self as x86, __m256 as V};
 /// Numbers of a vector.
 const LANES: usize = 8;
 
-/// Vectors of windows in a line that are summed together, or the only one twice.
+/// Vectors of outputs in a line that are accumulated together, or the only one twice.
 type Both = [V; 2];
 
-/// How windows see elements of rows, and where their sums go: windows `S` apart, whose positions go back along a row if they are `BACK`.
+/// How rows are loaded and sums stored, at stride `S`. `BACK` reverses positions along a row.
 trait Cells<const S: usize, const BACK: bool>: Sight<V> {
-    /// Vectors of windows in a line that are summed together.
+    /// Vectors of outputs in a line that are accumulated together.
     const VECTORS: usize;
 
-    /// What windows see of each position of a row, which is there for them if it is whole.
+    /// Loads the input of each position of a row; `is_whole`: all of it is in bounds.
     ///
     /// # Safety
     ///
     /// The CPU must have AVX2. What is there must be readable from the place on that the first window sees on the left.
     unsafe fn seen(row: *const u8, there: &[There; TAPS], is_whole: bool) -> [Both; TAPS];
 
-    /// Stores sums of these windows as f32, in their order.
+    /// Stores the sums as f32, in the order of columns.
     ///
     /// # Safety
     ///
     /// The CPU must have AVX2, and `to` must be writable for them.
     unsafe fn store(to: *mut u8, sums: Both);
 
-    /// Stores them rounded to bf16. Those that are not numbers have no bits that are rounded away.
+    /// Stores them as bf16. NaNs have low halves of zero.
     ///
     /// # Safety
     ///
@@ -84,7 +84,7 @@ impl<const BACK: bool> Cells<1, BACK> for Same {
     }
 }
 
-/// Even elements of two vectors, and odd ones: in each half of a vector those of the first are before those of the second, and sums are put in order at the end.
+/// Even and odd elements of two vectors, interleaved by halves; sums are reordered at the end.
 impl Cells<2, false> for Same {
     const VECTORS: usize = 1;
 
@@ -212,12 +212,12 @@ impl Cells<2, false> for Bf16 {
     }
 }
 
-/// Windows of a line that are summed together, and so many it has at least: of f32 or of bf16, and so far apart.
+/// Outputs of a line that are accumulated together, the fewest that a line has.
 pub(in crate::contract) const fn windows(is_bf16: bool, step: usize) -> usize {
     if is_bf16 && step == 1 { 2 * LANES } else { LANES }
 }
 
-/// Sums all lines of windows that are `step` apart, 1 or 2, of f32 or of bf16, and so are the elements that sums become: bf16 only those of bf16 by bf16.
+/// Computes all lines at stride `step`, 1 or 2. Flags: the input is bf16; then, the result as well.
 ///
 /// # Safety
 ///
@@ -298,18 +298,18 @@ unsafe fn lines<C: Cells<S, BACK>, const S: usize, const BACK: bool, const ROUND
     }
 }
 
-/// Some windows in each line.
+/// Some outputs in each line.
 struct Strip<'a> {
     of: &'a Planes<'a>,
     weights: &'a [[V; TAPS]; TAPS],
-    /// What the first of them see on the left in row zero, and in a row that is not there.
+    /// What the first of them read on the left in row zero, and in a row out of bounds.
     base: *const u8,
     zeros: *const u8,
-    /// What they see from each of the first places on.
+    /// What is in bounds from each of the first places on.
     there: [There; TAPS],
-    /// So many bytes behind what is read, where the next plane is, is asked for.
+    /// Prefetch distance in bytes, to the next channel.
     ahead: isize,
-    /// Where the sums of the first line go.
+    /// Destination of the first line's sums.
     to: *mut u8,
 }
 
@@ -356,7 +356,8 @@ impl Strip<'_> {
         }
     }
 
-    /// Goes on with the sums of the line `y`, and of those before it, by the rows that this one sees first. All these lines are there if that is known.
+    /// Adds the rows that line `y` reads first to its sums and earlier ones; all exist if
+    /// `is_known`.
     ///
     /// # Safety
     ///

@@ -1,7 +1,4 @@
-//! The innermost loop of depthwise convolutions with AVX-512: windows of a plane, three or five positions wide and high, which is read where it lies.
-//!
-//! Lines of sums are computed row by row of the plane: a vector of a row is loaded once for each position across, and multiplied for each line whose windows see the
-//! row. So the chain of a sum takes its products in the order of steps, and a few chains are always on their way.
+//! AVX-512 microkernels of depthwise convolutions, 3 × 3 or 5 × 5, which read the input in place.
 
 use super::super::super::image::SHORT;
 use super::super::super::pack::loads::{Bf16, Cells, F32, even, first};
@@ -11,29 +8,29 @@ use crate::routines::to_bf16;
 use core::arch::x86_64 as x86;
 use std::ops::Range;
 
-/// So many bytes behind what is read of a plane, and of those that follow it, are asked for.
+/// Prefetch distance in bytes, into the rows and channels that follow.
 const AHEAD: isize = 8192;
 
-/// What is read where no element is.
+/// Read in place of an element out of bounds.
 static ZERO: f32 = 0.0;
 
-/// Elements that vectors are loaded of: sixteen, or eight from each of two places.
+/// Masked loads of sixteen elements, or of eight from each of two addresses.
 pub(in crate::contract) trait Loads: Cells {
-    /// Side by side.
+    /// Loads contiguous elements.
     ///
     /// # Safety
     ///
     /// `from` must be readable for the elements that the mask names.
     unsafe fn side_by_side(from: [*const u8; 2], halves: bool, mask: u16) -> x86::__m512;
 
-    /// Of twice as many those at even places, and those at odd ones.
+    /// Loads twice as many, deinterleaved: those at even places, and those at odd ones.
     ///
     /// # Safety
     ///
     /// As there.
     unsafe fn apart(from: [*const u8; 2], halves: bool, mask: u32) -> [x86::__m512; 2];
 
-    /// Those at even places, if `next` are those at even places from two elements later on.
+    /// Loads those at even places; `next` are those at even places from two elements later on.
     ///
     /// # Safety
     ///
@@ -42,10 +39,10 @@ pub(in crate::contract) trait Loads: Cells {
     -> x86::__m512;
 }
 
-/// How sums become elements in memory.
+/// How sums are stored.
 pub(in crate::contract) trait Stores {
     const BYTES: usize;
-    /// Stores those that the mask names, sixteen, or eight to each of two places.
+    /// Stores the sums of the mask: sixteen, or eight at each of two addresses.
     ///
     /// # Safety
     ///
@@ -82,7 +79,7 @@ impl Loads for F32 {
         [even, odd].map(|order| x86::_mm512_permutex2var_ps(low, order, high))
     }
 
-    /// Vectors that begin between cache lines are read in two parts, so all but the first number come from `next`.
+    /// Unaligned vectors cross cache lines, so all lanes but the first come from `next`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn even(
@@ -187,7 +184,7 @@ impl Stores for Bf16 {
     }
 }
 
-/// Sums all lines of windows that are `taps` positions wide and high, 3 or 5, and `step` apart, 1 or 2, of f32 or of bf16, and so are the elements that sums become.
+/// Computes all lines, `taps` 3 or 5, `step` 1 or 2. Flags: the input is bf16, and the result.
 ///
 /// # Safety
 ///
@@ -244,7 +241,7 @@ unsafe fn of<C: Loads, O: Stores>(planes: &Planes<'_>, [taps, step]: [usize; 2])
     }
 }
 
-/// As [`sum`], of `K` by `K` positions `S` apart, in `V` vectors: each of a plane, or half of one and half of another.
+/// As [`sum`], `K` by `K` at stride `S`, in `V` vectors: of a channel each, or of two halves each.
 ///
 /// # Safety
 ///
@@ -262,7 +259,7 @@ unsafe fn lines<
 ) {
     assert!(s.weights.len() >= K * K, "a number for each position");
     let [lines, columns] = s.counts;
-    // The lines that see a row are one that begins with it and so many before it.
+    // Lines before the current one that read the same row.
     let before = (K - 1) / S;
     // The planes of a vector.
     let both = |v: usize| if HALVES { [2 * v, 2 * v + 1] } else { [v; 2] };
@@ -349,7 +346,7 @@ unsafe fn lines<
     }
 }
 
-/// Of so many places from one on those that are there.
+/// Mask of the `count` columns from `from` on that are in bounds.
 fn named(there: &Range<isize>, from: isize, count: usize) -> u32 {
     let before = |end: isize| first((end - from).clamp(0, count as isize) as usize) as u32;
     before(there.end) & !before(there.start)
