@@ -1,4 +1,4 @@
-//! Gradients of queries, keys and values, tile by tile: the weights of a tile and a block are made again from the logarithms of their sums.
+//! Attention, backward: gradients tile by tile. Weights are rematerialised from their log-sum-exp.
 
 use super::super::micro::{Engine, Number};
 use super::operands::Rows;
@@ -129,7 +129,7 @@ pub(super) unsafe fn run<E: Engine<Num: Real>>(
     }
 }
 
-/// The columns of scores as rows.
+/// The transpose of a tile of scores.
 fn turned<N>(numbers: &[N]) -> Left<'_, N> {
     Left { numbers, row: 1, step: SCORES }
 }

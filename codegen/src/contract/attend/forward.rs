@@ -1,4 +1,4 @@
-//! Means of values, tile by tile.
+//! Attention, forward: weighted means of values, tile by tile.
 
 use super::super::micro::{Engine, Number};
 use super::operands::Rows;
@@ -138,7 +138,7 @@ unsafe fn run_tile<E: Engine<Num: Real>>(
     }
 }
 
-/// A row of products becomes weights, and what has been summed is brought to the same base.
+/// Turns a row of scores into weights, and rescales what was summed before (online softmax).
 ///
 /// # Safety
 ///

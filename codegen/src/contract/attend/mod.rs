@@ -1,8 +1,8 @@
-//! Attention on one thread, as `tracecast_ir::kernel::attention` defines it: queries in tiles, keys in blocks, and between the products of an
-//! engine rows of scores that become weights. What lies in memory is a tile and the keys and values of a head, never all weights.
+//! Attention on one thread, as `tracecast_ir::kernel::attention` defines it: queries in tiles, keys
+//! in blocks. Memory holds a tile and the keys and values of a head, never all weights.
 //!
-//! Products take whole blocks: a weight of zero adds zero times a number. Only where that number may be none, which is found out as operands are
-//! brought here, keys are taken one by one.
+//! Products take whole blocks: a weight of zero adds zero times a number. Keys are taken one by one
+//! only if an operand holds infinities or NaNs.
 
 mod backward;
 mod forward;
@@ -27,13 +27,12 @@ use tracecast_ir::kernel::attention::{Extents, KEYS, LANES, Pass};
 /// Queries of a tile.
 pub(crate) const QUERIES: usize = 64;
 
-/// From a row of scores to the next: not a power of two, whose rows would share cache sets.
+/// Stride of rows of scores: not a power of two, whose rows would share cache sets.
 const SCORES: usize = KEYS + LANES;
 
-/// Attention as one launch has it.
+/// Arguments of one launch of attention.
 #[derive(Clone, Copy)]
 pub(crate) struct Problem<'a> {
-    /// The CPU.
     pub(crate) cpu: &'a Cpu,
     /// The sizes.
     pub(crate) extents: Extents<usize>,
@@ -41,11 +40,11 @@ pub(crate) struct Problem<'a> {
     pub(crate) pass: Pass,
     /// Queries, keys and values.
     pub(crate) operands: [Place; 3],
-    /// What is added to scores, or truth values.
+    /// A mask that is added to scores, or truth values.
     pub(crate) mask: Option<Place>,
     /// Dropout.
     pub(crate) drop: Option<Dropped>,
-    /// Backward: the gradient of the result, the logarithms of sums, what is taken from gradients of weights.
+    /// Backward: the result's gradient, log-sum-exps, what is subtracted from gradients of weights.
     pub(crate) given: Option<[Place; 3]>,
     /// The results.
     pub(crate) results: [Place; 3],

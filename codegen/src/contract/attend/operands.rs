@@ -1,4 +1,4 @@
-//! Operands and results of attention in memory, and rows of them as numbers that attention is computed in.
+//! Operands and results of attention in memory, and their rows as f32 or f64.
 
 use super::real::Real;
 use crate::routines::Tiles;
@@ -10,7 +10,6 @@ use tracecast_ir::kernel::attention::{Seeds, is_kept};
 pub(crate) struct Place {
     /// Its first element.
     pub(crate) base: *mut u8,
-    /// The dtype of its elements.
     pub(crate) dtype: DType,
     /// From a position to the next along each axis, in elements.
     pub(crate) strides: [isize; 4],
@@ -26,7 +25,7 @@ unsafe impl Sync for Place {}
 pub(crate) struct Dropped {
     /// What draws are made of.
     pub(crate) seeds: Seeds,
-    /// Tells the draws of a program apart.
+    /// Distinguishes the draws of a program.
     pub(crate) stream: u32,
     /// The probability that a weight is dropped.
     pub(crate) p: f32,
@@ -71,7 +70,7 @@ impl Place {
         self.base.wrapping_offset(far.sum::<isize>() * self.dtype.bytes() as isize)
     }
 
-    /// So many rows along the third axis, from a position on: where they lie, if they lie together in the dtype of the numbers, else brought to `to`.
+    /// Rows along the third axis, from `at`: in place if contiguous and of dtype `N`, else in `to`.
     ///
     /// # Safety
     ///

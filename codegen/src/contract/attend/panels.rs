@@ -11,7 +11,7 @@ use tracecast_ir::kernel::attention::{KEYS, LANES};
 /// The widest panel of any engine.
 const WIDEST: usize = 32;
 
-/// The numbers of panels of so many columns and steps.
+/// Size in numbers of the panels of `columns` by `steps`.
 pub(super) fn panel_room(columns: usize, steps: usize) -> usize {
     (columns + columns.div_ceil(KEYS) * WIDEST) * steps + LANES
 }
@@ -30,7 +30,7 @@ pub(super) struct Panels<'a, N> {
 }
 
 impl<'a, N: Real> Panels<'a, N> {
-    /// Packs lines `across` apart, whose numbers are `along` apart.
+    /// Packs lines of stride `across`, whose steps have stride `along`.
     pub(super) fn pack<E: Engine<Num = N>>(
         from: &[N],
         [columns, steps]: [usize; 2],
@@ -55,7 +55,7 @@ impl<'a, N: Real> Panels<'a, N> {
     }
 }
 
-/// A left operand: rows and steps so far apart.
+/// A left operand, with the strides of rows and of steps.
 #[derive(Clone, Copy)]
 pub(super) struct Left<'a, N> {
     pub(super) numbers: &'a [N],
@@ -63,8 +63,8 @@ pub(super) struct Left<'a, N> {
     pub(super) step: usize,
 }
 
-/// Sums of rows by columns over steps, a chain from zero each, or `on` from what is there. Columns begin with that one, which begins a group, and steps with
-/// that one of the right operand. Rows of `out` are `ld` apart and have whole lanes.
+/// Multiplies rows by columns over steps; `on` continues what is in `out`. `column` begins a group.
+/// Rows of `out` have stride `ld` and whole lanes.
 pub(super) fn product<E: Engine<Num: Real>>(
     [rows, columns, steps]: [usize; 3],
     left: Left<'_, E::Num>,
@@ -110,7 +110,7 @@ pub(super) fn product<E: Engine<Num: Real>>(
     }
 }
 
-/// The same, on from what is there, key by key: what has the weight zero takes no part.
+/// As [`product`] with `on`, key by key: a weight of zero skips its key, even an infinite one.
 fn careful<N: Real>(
     [rows, steps]: [usize; 2],
     left: Left<'_, N>,
@@ -131,7 +131,7 @@ fn careful<N: Real>(
     }
 }
 
-/// Adds products of weights and rows, which may hold what is no finite number.
+/// Adds products of weights and rows, which may hold infinities or NaNs.
 pub(super) fn weighed<E: Engine<Num: Real>>(
     [rows, steps]: [usize; 2],
     left: Left<'_, E::Num>,

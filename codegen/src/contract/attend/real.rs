@@ -19,13 +19,13 @@ pub(super) trait Real:
     fn log(self) -> Self;
     fn is_finite(self) -> bool;
 
-    /// As many as there is room for in this memory.
+    /// This memory as numbers.
     fn all(memory: &mut [f64]) -> &mut [Self];
 
     /// Routines that widen to these numbers and round them, if there are any for a dtype.
     fn narrow(dtype: DType) -> Option<NarrowFloat>;
 
-    /// A row of products becomes weights.
+    /// Turns a row of scores into weights.
     fn weigh(
         instructions: InstructionSet,
         row: &mut [Self],
@@ -33,7 +33,7 @@ pub(super) trait Real:
         largest: Self,
     ) -> Weighed<Self>;
 
-    /// A row of products, and one of gradients of weights, become weights and gradients of scores.
+    /// Turns a row of scores and the gradients of its weights into weights and gradients of scores.
     fn differentiate(
         instructions: InstructionSet,
         row: &mut [Self],

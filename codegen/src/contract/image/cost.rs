@@ -1,4 +1,4 @@
-//! About how long contractions take with an image.
+//! Cost model of contractions that read an image, a padded copy of the input, in cycles.
 
 use super::super::micro::Engine;
 use super::super::with_engine;
@@ -6,23 +6,23 @@ use super::Image;
 use crate::machine::{Cpu, InstructionSet};
 use tracecast_ir::DType;
 
-/// About how many cycles filling takes for sixteen numbers that lie in order,
+/// Cycles to fill an image with sixteen contiguous numbers.
 const FILLING: f64 = 4.0;
-/// and turning so many sums.
+/// Cycles to transpose sixteen sums.
 const TURNING: f64 = 4.0;
 
-/// What a contraction takes whose vectors go across rows.
+/// Cost of a contraction whose vectors go across rows.
 pub(crate) struct Across {
-    /// So many rows are summed together.
+    /// Rows that are accumulated together.
     pub(crate) unit: usize,
-    /// Numbers of an image.
+    /// Size of the image in numbers.
     pub(crate) room: usize,
     /// As [`Image::cost`].
     pub(crate) cost: f64,
 }
 
 impl Image {
-    /// About how many cycles a contraction of that many rows, columns and steps takes with the image for sixteen columns of a step. Elements become f32 as they are, or not.
+    /// Estimated cycles for sixteen columns of a step. `widened`: elements become f32 unrounded.
     pub(crate) fn cost(
         &self,
         [m, n, k]: [usize; 3],
@@ -35,8 +35,8 @@ impl Image {
         vain * products(m, self.depth() == 2) + self.filling(instructions, widened) * filling
     }
 
-    /// What a contraction takes whose vectors go across rows: nothing is summed in vain, and windows may be some places apart. `None` if rows are no whole pairs of
-    /// vectors, or the engine sums too few columns of an image at once.
+    /// Cost with vectors across rows, which waste no column and take windows of any stride. `None`
+    /// if rows do not fill pairs of vectors, or the engine or the image rules it out.
     pub(crate) fn across(
         &self,
         cpu: &Cpu,
@@ -60,13 +60,13 @@ impl Image {
         Some(Across { unit, room, cost })
     }
 
-    /// About how many cycles filling takes for sixteen numbers.
+    /// Estimated cycles to fill sixteen numbers.
     fn filling(&self, instructions: InstructionSet, widened: bool) -> f64 {
         let [.., inner] = &self.along;
         match instructions {
             // One by one.
             _ if self.blocks.is_some() && !self.joins_lines() => 16.0 * FILLING,
-            // Of several phases, if these do not alternate, or elements are rounded or become f64: they are told apart one by one.
+            // Phases are split one by one, unless two are deinterleaved while elements are widened.
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx2 if inner.phases.len() > 1 && !(widened && inner.alternates()) => {
                 40.0
@@ -76,7 +76,7 @@ impl Image {
     }
 }
 
-/// About how many cycles the products of sixteen columns of a step take by so many rows, in pairs or not.
+/// Estimated cycles to multiply sixteen columns of a step by `m` rows, in pairs or not.
 pub(super) fn products(m: usize, pairs: bool) -> f64 {
     let products = (m as f64 / 2.0).max(1.0);
     if pairs { products / 2.0 } else { products }

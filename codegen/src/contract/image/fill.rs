@@ -1,14 +1,14 @@
-//! Filling an image: lines of an operand are copied to where windows see them, as numbers of the contraction.
+//! Fills an image: copies lines of the input to their padded places, as packed numbers.
 
 use super::super::micro::Engine;
 use super::super::pack::{Alternate, Elements, Lines, Rows};
 use super::super::prefetch::ask_bytes;
 use super::{Along, Image, NEAR_LINES, Step};
 
-/// Lines of fewer numbers are too short to be turned one by one.
+/// Lines of fewer numbers are too short to be transposed one by one.
 const SHORT: usize = 12;
 
-/// Operands that lie side by side in an image: how many, from one to the next in elements, and how many there is room for.
+/// Operands interleaved in an image: their count, their stride in elements, and the lanes reserved.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Beside {
     pub(in crate::contract) count: usize,
@@ -21,7 +21,7 @@ impl Beside {
     pub(in crate::contract) const ALONE: Beside = Beside { count: 1, stride: 0, width: 1 };
 }
 
-/// Where an image and, for a while, the numbers of a line go.
+/// Destination of an image, and scratch for a line.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Places<T> {
     pub(in crate::contract) image: *mut T,
@@ -30,15 +30,15 @@ pub(in crate::contract) struct Places<T> {
 }
 
 impl<T> Places<T> {
-    /// From so many numbers of each operand on.
+    /// The same, `numbers` of each operand on.
     fn from(self, numbers: usize) -> Self {
         Places { image: self.image.wrapping_add(numbers * self.beside.width), ..self }
     }
 }
 
 impl Image {
-    /// Writes what is there of an operand, of which the first window of the first band sees `from` first. Zeros lie everywhere else already. `line` is for the
-    /// numbers of a line. Returns what [`Engine::pack`] does, if numbers are pairs.
+    /// Copies the elements in bounds to an image of zeros. `from` is what the first window of the
+    /// first band reads first. Returns what [`Engine::pack`] does, if numbers are pairs.
     ///
     /// # Safety
     ///
@@ -75,7 +75,7 @@ impl Image {
         least
     }
 
-    /// Lines that begin so many elements apart, each joined with that of the other plane. Returns what [`Engine::pack`] does.
+    /// Interleaves lines of two planes into pairs. Returns what [`Engine::pack`] does.
     ///
     /// # Safety
     ///
@@ -105,7 +105,7 @@ impl Image {
         least
     }
 
-    /// Where a plane of the operand begins, in elements from the first.
+    /// Offset of a plane of the operand, in elements.
     pub(super) fn plane_at(&self, plane: usize) -> isize {
         let (mut rest, mut offset) = (plane, 0);
         for step in self.steps.iter().rev() {
@@ -117,7 +117,7 @@ impl Image {
         offset
     }
 
-    /// True if planes are much larger than what it sees of them, as where it is of a band of windows.
+    /// True if planes are much larger than what the image holds of them, as for a band of windows.
     fn sees_parts(&self) -> bool {
         let seen = |along: &Along| along.size() as isize * along.step as isize * along.stride.abs();
         let seen = self.along.iter().map(seen).max().unwrap_or(0);
@@ -128,7 +128,7 @@ impl Image {
         planes.next_back().is_some_and(|stride| stride > 2 * seen)
     }
 
-    /// Asks for what is there of a plane while the one before it is copied: the CPU foresees lines of one plane, not where the next one begins.
+    /// Prefetches the next plane while one is copied: hardware foresees lines, not where it begins.
     fn ask(&self, from: Elements) {
         let [.., inner] = &self.along;
         let Some(stride) = inner.near() else { return };
@@ -140,8 +140,8 @@ impl Image {
         });
     }
 
-    /// Calls `each` for the lines of a plane that are there: where the first of them begins at place zero, how many there are and from one to the next in elements,
-    /// and where they go in the plane.
+    /// Calls `each` for lines in bounds: place zero of the first one, their count and stride in
+    /// elements, and their offset in the plane.
     fn each_rows(&self, from: Elements, mut each: impl FnMut(Elements, (usize, isize), usize)) {
         let [outer, middle, _] = &self.along;
         let [far, near, _] = self.lines();
@@ -162,7 +162,7 @@ impl Image {
         }
     }
 
-    /// Lines that begin so many elements apart.
+    /// Copies `rows` lines of stride `along`.
     ///
     /// # Safety
     ///
@@ -215,7 +215,7 @@ impl Image {
         }
     }
 
-    /// Short lines of several operands that are near: all that lies between them is turned at once.
+    /// Copies short, close lines of several operands: transposes them and their gaps at once.
     ///
     /// # Safety
     ///
@@ -240,7 +240,7 @@ impl Image {
         }
     }
 
-    /// Lines of which elements are read side by side before they are told apart, phase by phase.
+    /// Copies lines of several phases: reads contiguous elements, then splits them by phase.
     ///
     /// # Safety
     ///
@@ -279,7 +279,7 @@ impl Image {
 }
 
 impl Image {
-    /// As [`Image::split_rows`], for two phases, or as [`Image::join_rows`]; `None` if the engine has no way to.
+    /// As [`Image::split_rows`], for two phases, or as [`Image::join_rows`]; `None` if unsupported.
     ///
     /// # Safety
     ///
@@ -315,7 +315,7 @@ impl Image {
     }
 }
 
-/// Copies numbers that are `step` apart side by side.
+/// Gathers `count` numbers of stride `step`.
 ///
 /// # Safety
 ///
@@ -336,12 +336,12 @@ unsafe fn apart<T: Copy>(from: *const T, step: usize, count: usize, to: *mut T) 
 }
 
 impl Elements {
-    /// From so many elements on.
+    /// The same, `by` elements on.
     pub(in crate::contract) fn moved(self, by: isize) -> Elements {
         Elements { base: self.base.wrapping_offset(by * self.dtype.bytes() as isize), ..self }
     }
 
-    /// Lines that lie so many elements apart, as steps of each do.
+    /// Lines of these strides, in elements.
     pub(in crate::contract) fn lines(self, across: isize, along: isize) -> Lines {
         let Elements { base, dtype, round } = self;
         Lines { base, dtype, round, across, along }

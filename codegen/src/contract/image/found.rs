@@ -1,4 +1,4 @@
-//! How windows move over an operand, told from where its rows and columns lie.
+//! Recognises the windows of a convolution in a view's axes, and estimates what packing costs.
 
 use super::super::MOST_BOUNDS;
 use super::super::windows::{Axis, Seen};
@@ -8,11 +8,11 @@ use crate::machine::InstructionSet;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// Cycles that packing takes for sixteen columns, one by one.
+/// Cycles to pack sixteen columns one by one.
 const SINGLY: f64 = 40.0;
 
 impl Image {
-    /// Of an operand that is seen so, for some of the windows along the first axis that they move over; `None` if it is seen in other ways than those of a convolution.
+    /// The image of a view, for a band of windows; `None` if the view is not that of a convolution.
     pub(crate) fn of(seen: &Seen, band: Option<Range<usize>>) -> Option<Image> {
         let mut free: SmallVec<[bool; 4]> = smallvec![true; seen.rows.len()];
         let mut along: SmallVec<[Along; AXES]> = SmallVec::new();
@@ -22,7 +22,7 @@ impl Image {
         for column in seen.columns.iter().rev() {
             let bound = seen.only_bound(column)?;
             let row = match bound {
-                // Columns that move along one bound together are no windows along an axis of their own each.
+                // Two axes of columns along one bound are not windows along an axis each.
                 Some(bound) if bounded.contains(&bound) => return None,
                 Some(bound) => {
                     bounded.push(bound);
@@ -97,12 +97,12 @@ impl Seen {
         self.packing(instructions) < SINGLY
     }
 
-    /// About how many cycles a contraction of so many rows takes for sixteen columns of a step, in pairs or not, if these are packed.
+    /// Estimated cycles for sixteen columns of a step by `m` rows, in pairs or not, with packing.
     pub(crate) fn cost(&self, m: usize, instructions: InstructionSet, pairs: bool) -> f64 {
         products(m, pairs) + self.packing(instructions)
     }
 
-    /// About how many cycles packing takes for sixteen columns of a step.
+    /// Estimated cycles to pack sixteen columns of a step.
     fn packing(&self, instructions: InstructionSet) -> f64 {
         match instructions {
             #[cfg(target_arch = "x86_64")]
@@ -130,8 +130,7 @@ impl Seen {
         (all.next().is_none() && !others).then_some(Some(first))
     }
 
-    /// Of the axes of rows that are free and have no bound the one whose elements are nearest, if they are no farther apart than what windows of a column's
-    /// axis see.
+    /// The free, unbounded row axis of least stride, if it spans at most twice the column's axis.
     fn nearest(&self, column: &Axis, free: &[bool]) -> Option<usize> {
         let reach = |axis: &Axis| axis.stride.unsigned_abs().saturating_mul(axis.extent);
         let is_open = |row: &usize| {
@@ -143,7 +142,7 @@ impl Seen {
         open.min_by_key(|row| self.rows[*row].stride.unsigned_abs())
     }
 
-    /// What windows of a column's axis do along it, with that axis of positions in them.
+    /// How windows move along a column's axis; `tap` is the axis of positions in them.
     fn along(
         &self,
         column: Option<&Axis>,
@@ -155,7 +154,7 @@ impl Seen {
         let stride = |axis: Option<&Axis>| axis.map_or(0, |axis| axis.stride);
         let (from_window, from_tap) = (stride(column), stride(tap));
         let Some(bound) = bound else {
-            // Places are as far apart as both fit.
+            // Places have the greatest common divisor of both strides.
             let unit = gcd(from_window.unsigned_abs(), from_tap.unsigned_abs()).max(1) as isize;
             if from_window <= 0 {
                 return None;
@@ -173,7 +172,7 @@ impl Seen {
         };
         let moved = |axis: Option<&Axis>| axis.map_or(0, |axis| axis.bounded[bound]);
         let (step, dilation) = (moved(column), moved(tap));
-        // Both say how far places are apart, unless they are missing.
+        // Either gives the stride of places.
         let unit = match (step, dilation) {
             (0, 0) => 0,
             (0, _) => from_tap / dilation,

@@ -1,8 +1,8 @@
-//! Images: what windows see of an operand, with zeros where nothing lies, so that a contraction reads the columns of every step in place.
+//! Images: padded copies of a convolution's input, of which every step reads its columns in place.
 //!
-//! An image has a plane for each channel. Along an axis that windows move over by more than one position, positions are kept apart by their *phase*, so that what
-//! neighbouring windows see in a step lies side by side. Columns are counted through lines of the image: those between the last window of a line
-//! and the first one of the next are summed in vain.
+//! An image has a plane for each channel. Above stride one positions are split by *phase*, their
+//! remainder modulo the stride, so that adjacent windows read contiguous numbers. Columns are
+//! counted through lines of the image: those between lines are computed in vain.
 
 mod cost;
 mod fill;
@@ -26,89 +26,89 @@ use tracecast_ir::DType;
 /// Axes that windows move over, missing ones in front.
 const AXES: usize = 3;
 
-/// An image may have so many numbers for each that is seen, or is small.
+/// The most numbers of an image for each step of `k`, which count as `SMALL` at least.
 const MOST_PHASES: usize = 32;
 const SMALL: usize = 1024;
 
-/// Windows that are farther apart and see as many positions are packed: phases are looked up one by one.
+/// Windows of a larger stride and size are packed: the list of phases is searched linearly.
 const PHASES: usize = 64;
 
 /// Lines of no more windows than this leave half of the widest vectors empty.
 pub(super) const SHORT: usize = 8;
 
-/// Elements that are no farther apart are read with those between them.
+/// Up to this stride elements in between are read as well.
 const NEAR: usize = 8;
 
-/// Lines are read with what lies between them if that makes them no longer than so many times as long.
+/// Lines are read with their gaps if they become at most this many times as long.
 const NEAR_LINES: usize = 2;
 
-/// How much more room than windows some places in order may take: windows of one place two apart along two axes take a quarter.
+/// The most memory for places in order, relative to phases: 1 × 1 windows of stride two take four.
 const SPREAD: usize = 5;
-/// No image has so many numbers.
+/// An image has fewer numbers than this.
 const LARGE: f64 = (1u64 << 36) as f64;
 
-/// Vectors that begin in an image or a line may end so many numbers behind it.
+/// Vectors that begin in an image or a line may overrun it by this many numbers.
 pub(super) const BEHIND: usize = 64;
 
 /// An axis that windows move over. Places along it count from the operand's first element.
 #[derive(Clone, Debug)]
 pub(super) struct Along {
-    /// Windows, and how many places from one to the next.
+    /// Windows, and their stride in places.
     pub(super) count: usize,
     pub(super) step: usize,
-    /// Positions in a window, and how many places from one to the next.
+    /// Positions in a window, and their dilation in places.
     pub(super) taps: usize,
     pub(super) dilation: isize,
     /// The place of the first position in the first window.
     pub(super) first: isize,
-    /// How many places there are, if windows see others.
+    /// Places in bounds, if windows read others as well.
     extent: Option<usize>,
-    /// From a place to the next, in elements.
+    /// Stride of places in elements.
     pub(super) stride: isize,
     /// The phases that windows see.
     phases: SmallVec<[usize; 4]>,
 }
 
-/// What a row of the operand adds to where it begins.
+/// An axis of steps.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// An axis of planes: its extent, and from one to the next in elements.
+    /// Planes: their count, and their stride in elements.
     Planes(usize, isize),
-    /// Positions in a window.
+    /// Positions in a window along this axis.
     Taps(usize),
 }
 
-/// What windows see of an operand.
+/// Layout of an image.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
     along: [Along; AXES],
-    /// What rows are made of.
+    /// The axes of steps, from the outermost.
     steps: SmallVec<[Step; 4]>,
-    /// Numbers from a line to the next.
+    /// Stride of lines in numbers.
     pitch: usize,
     /// From what the first window sees first to place zero along each axis, in elements.
     pub(super) origin: isize,
-    /// From a plane to the one whose numbers its are joined with, in elements, if numbers are pairs: steps are those of such two planes.
+    /// Offset in elements to the plane of the second steps, if two planes form pairs.
     second: Option<isize>,
-    /// The blocks that it has in place of planes, if numbers are pairs of other steps.
+    /// Blocks in place of planes, if other steps form pairs.
     blocks: Option<Blocks>,
 }
 
 impl Along {
-    /// The first and the last place that windows see.
+    /// The first and the last place that windows read.
     fn reach(&self) -> [isize; 2] {
         let back = (self.taps as isize - 1) * self.dilation;
         let windows = (self.count as isize - 1) * self.step as isize;
         [self.first + back.min(0), self.first + windows + back.max(0)]
     }
 
-    /// The places that are elements, of those that windows see at least.
+    /// The places in bounds; of an axis without bounds all that windows read.
     pub(super) fn places(&self) -> Range<isize> {
         let [low, high] = self.reach();
         self.extent.map_or(low..high + 1, |extent| 0..extent as isize)
     }
 
-    /// The whole steps in so many places: a division by a number that is not known takes as long as copying a row.
+    /// `places / step`: constant divisors, as a division takes as long as copying a row.
     fn steps(&self, places: usize) -> usize {
         match self.step {
             1 => places,
@@ -123,7 +123,7 @@ impl Along {
         self.steps((high - low) as usize) + 1
     }
 
-    /// The phase of a position in a window, and where it is there for the first window.
+    /// The phase of a position in a window, and its index there for the first window.
     fn tap(&self, tap: usize) -> [usize; 2] {
         let place = (self.first + tap as isize * self.dilation - self.reach()[0]) as usize;
         [place % self.step, place / self.step]
@@ -134,12 +134,12 @@ impl Along {
         self.reach()[0] + (phase + at * self.step) as isize
     }
 
-    /// The positions of a phase that are elements.
+    /// The positions of a phase in bounds.
     fn there(&self, phase: usize) -> Range<usize> {
         self.there_from(phase, 0)
     }
 
-    /// The positions of a phase so many places before elements.
+    /// The positions of a phase that are in bounds `apart` places on.
     fn there_from(&self, phase: usize, apart: isize) -> Range<usize> {
         let [low, high] = self.reach();
         let before = |place: isize| (place - apart - low - phase as isize).max(0) as usize;
@@ -150,18 +150,18 @@ impl Along {
         start..steps(before(extent as isize)).clamp(start, end)
     }
 
-    /// From a place to the next in elements, if so few that all between are read as well.
+    /// Stride of places in elements, if elements in between are read as well.
     fn near(&self) -> Option<usize> {
         let stride = usize::try_from(self.stride).ok()?;
         (1..=NEAR / self.step).contains(&stride).then_some(stride)
     }
 
-    /// True if elements of a line are of two phases in turn, whether windows see both or one.
+    /// True if elements alternate between two phases, even if windows read only one.
     fn alternates(&self) -> bool {
         self.near().is_some_and(|stride| self.step * stride == 2)
     }
 
-    /// The places that are read where all of a line are, and from one to the next in elements; `None` if there are none, or they are far apart.
+    /// The places read of a whole line, and their stride in elements; `None` if none or too large.
     fn read(&self) -> Option<(Range<isize>, usize)> {
         let [low, high] = self.reach();
         let places = match self.extent {
@@ -171,7 +171,7 @@ impl Along {
         self.near().filter(|_| places.start < places.end).map(|stride| (places, stride))
     }
 
-    /// With its phases.
+    /// The same, with its phases listed.
     fn found(mut self) -> Along {
         for tap in 0..self.taps {
             let [phase, _] = self.tap(tap);
@@ -207,7 +207,7 @@ impl Image {
         self.along.iter().map(size).product::<f64>() * (self.planes() as f64) < LARGE
     }
 
-    /// How many windows there are along the first axis with more than one, and how many columns each of them is.
+    /// Windows along the first axis that has several, and the columns of each.
     pub(crate) fn windows(&self) -> [usize; 2] {
         let all: usize = self.along.iter().map(|along| along.count).product();
         let first = self.along.iter().map(|along| along.count).find(|count| *count > 1);
@@ -215,18 +215,18 @@ impl Image {
         [first, all / first]
     }
 
-    /// Numbers from a line along each axis to the next.
+    /// Strides of the axes in numbers.
     fn lines(&self) -> [usize; AXES] {
         let [_, middle, _] = &self.along;
         [self.pitch * middle.size(), self.pitch, 1]
     }
 
-    /// Numbers of the positions of a phase of each axis.
+    /// Size of a phase of a plane in numbers.
     fn block(&self) -> usize {
         self.lines()[0] * self.along[0].size()
     }
 
-    /// From a plane to the next.
+    /// Stride of planes in numbers.
     fn plane(&self) -> usize {
         self.along.iter().map(|along| along.phases.len()).product::<usize>() * self.block()
     }
@@ -239,18 +239,17 @@ impl Image {
         self.steps.iter().map(extent).product()
     }
 
-    /// True if positions a stride apart lie side by side.
+    /// True if a stride above one splits positions by phase.
     pub(super) fn has_phases(&self) -> bool {
         self.along.iter().any(|along| along.step > 1)
     }
 
-    /// How many columns there are along each axis.
+    /// Columns along each axis.
     pub(super) fn counts(&self) -> [usize; AXES] {
         [0, 1, 2].map(|axis| self.along[axis].count)
     }
 
-    /// The same windows with all places in order, none of which is kept apart from its neighbours: windows are of every place that those of this image begin at or
-    /// pass over.
+    /// The same windows with all places in order, without phases: as if the stride were one.
     pub(super) fn place_by_place(&self) -> Image {
         let along = self.along.clone().map(|along| Along {
             count: (along.count - 1).saturating_mul(along.step).saturating_add(1),
@@ -269,13 +268,13 @@ impl Image {
         }
     }
 
-    /// True if places in order take little more room: windows are not much further apart than they are wide.
+    /// True if places in order take little more memory: strides are not much larger than windows.
     pub(crate) fn is_near(&self) -> bool {
         let places = self.place_by_place();
         places.is_small() && places.room() <= self.room().saturating_mul(SPREAD)
     }
 
-    /// From a window along each axis of an image to the next, in places of this one, which has them in order.
+    /// Strides of another image's windows in this one, which has places in order.
     pub(super) fn window_steps(&self, of: &Image) -> [usize; AXES] {
         let lines = self.lines();
         [0, 1, 2].map(|axis| lines[axis] * of.along[axis].step)
@@ -288,15 +287,15 @@ impl Image {
         widest.room()
     }
 
-    /// Numbers of lines of so many operands, and of what lies between lines that are near.
+    /// Size in numbers of a plane's lines for `width` operands, with gaps between near lines.
     pub(super) fn lines_beside(&self, width: usize) -> usize {
         let [_, middle, inner] = &self.along;
         let places = middle.size().saturating_mul(inner.size()).saturating_mul(NEAR_LINES);
         places.saturating_mul(width).saturating_add(BEHIND)
     }
 
-    /// True if vectors go along lines of columns rather than through batches, for which these would have to be turned: lines are of three vectors at least, and
-    /// of neighbours. With AVX-512, whose vectors few lines fill, they always go through batches.
+    /// True if vectors go along lines, which are longer than two vectors, not through transposed
+    /// batches. With AVX-512, whose vectors few lines fill, they always go through batches.
     pub(crate) fn has_wide_lines(&self, cpu: &Cpu, acc: DType) -> bool {
         let [_, _, inner] = &self.along;
         let lanes = with_engine!(cpu, acc, false, E => <E as Engine>::LANES);
@@ -308,19 +307,19 @@ impl Image {
         }
     }
 
-    /// True if columns lie in lines of elements side by side, and vectors of so many numbers along these are half full at least.
+    /// True if lines of columns are contiguous, and fill vectors of `lanes` by half or more.
     pub(super) fn fills_vectors(&self, lanes: usize) -> bool {
         let [_, _, inner] = &self.along;
         inner.stride == 1 && inner.count.next_multiple_of(lanes) <= 2 * inner.count
     }
 
-    /// True if vectors of so many numbers fill lines of columns, or all columns, which lie side by side.
+    /// True if vectors of `lanes` fill lines of columns, or all columns and these are contiguous.
     pub(super) fn has_whole_vectors(&self, lanes: usize) -> bool {
         let whole = |columns: usize| columns.is_multiple_of(lanes);
         whole(self.along[2].count) || self.is_dense() && whole(self.span())
     }
 
-    /// True if all windows are at one place of the first axis, and this is there.
+    /// True if all windows are at one place of the first axis, which is in bounds.
     fn is_flat(&self) -> bool {
         let [outer, ..] = &self.along;
         outer.count == 1 && outer.taps == 1 && outer.places().contains(&outer.first)
@@ -337,12 +336,12 @@ impl Image {
         (self.is_flat() && in_order).then_some([down, across])
     }
 
-    /// The axes down and across, if windows are those of a depthwise convolution whose elements lie side by side.
+    /// The axes down and across, if windows are those of a depthwise convolution and contiguous.
     pub(super) fn depthwise(&self) -> Option<[&Along; 2]> {
         self.of_plane().filter(|[_, across]| across.stride == 1)
     }
 
-    /// The axes down and across, if windows are those of a single plane, three or five positions high and wide, and no more than two apart.
+    /// The axes down and across, if windows of one plane are 3 × 3 or 5 × 5, of stride one or two.
     pub(super) fn of_plane(&self) -> Option<[&Along; 2]> {
         let [_, down, across] = &self.along;
         let is_flat = self.is_flat() && down.count > 1;
@@ -357,8 +356,8 @@ impl Image {
         fits.then_some([down, across])
     }
 
-    /// True if such elements, which are summed in that dtype, are read where they lie, as windows of depthwise convolutions see them. With AVX-512 short lines are so if
-    /// they are summed for several planes at once, and would have to be turned otherwise with all that lies between windows.
+    /// True if a depthwise convolution reads these elements in place. With AVX-512 that includes
+    /// short lines of stride two that share vectors with other planes.
     #[cfg_attr(
         not(target_arch = "x86_64"),
         allow(unused_variables, reason = "other CPUs read none so")
@@ -385,12 +384,11 @@ impl Image {
         is_read && self.depthwise().is_some_and(|[_, across]| is_long(across))
     }
 
-    /// True if it has a single plane.
     pub(super) fn has_one_plane(&self) -> bool {
         self.planes() == 1
     }
 
-    /// The numbers that it takes, with those that are read or written behind it.
+    /// Size in numbers, with what vectors overrun.
     pub(super) fn room(&self) -> usize {
         let numbers = match &self.blocks {
             Some(blocks) => self.room_of(blocks),
@@ -405,19 +403,19 @@ impl Image {
         self.along.iter().zip(self.lines()).map(from_first).sum::<usize>() + 1
     }
 
-    /// True if most of its numbers are seen in some of so many steps.
+    /// True if most of its numbers are read in some of `k` steps.
     pub(crate) fn is_mostly_seen(&self, k: usize) -> bool {
         self.room() / MOST_PHASES < k.max(SMALL)
     }
 
-    /// From a line of columns to the next, for each line along the first axis: where they begin, how many they are, and the columns of each.
+    /// Stride of lines of columns, starts along the first axis, and counts of lines and columns.
     pub(super) fn lines_of_columns(&self) -> (usize, impl Iterator<Item = usize>, [usize; 2]) {
         let [outer, middle, inner] = &self.along;
         let [far, near, _] = self.lines();
         (near, (0..outer.count).map(move |i| i * far), [middle.count, inner.count])
     }
 
-    /// The operand without the planes of its first rows, how many these are, and from one to the next in elements.
+    /// The view of one plane of the first row axis, their number, and their stride in elements.
     pub(super) fn plane_by_plane(&self, seen: &Seen) -> (Seen, usize, isize) {
         match self.steps.first() {
             Some(Step::Planes(extent, stride)) if self.steps.len() > 1 => {
@@ -428,7 +426,7 @@ impl Image {
         }
     }
 
-    /// Calls `each` for the columns that lie side by side: the first of them in the image, and how many.
+    /// Calls `each` for contiguous columns: where the first is in the image, and how many.
     pub(super) fn each_line(&self, mut each: impl FnMut(usize, usize)) {
         let [outer, middle, inner] = &self.along;
         let [far, near, _] = self.lines();
@@ -439,7 +437,7 @@ impl Image {
         }
     }
 
-    /// As [`Image::each_line`]; columns that all lie side by side are cut into pieces of no more than so many.
+    /// As [`Image::each_line`]; if all columns are contiguous, for pieces of up to `most`.
     pub(super) fn each_piece(&self, most: usize, mut each: impl FnMut(usize, usize)) {
         if self.is_dense() {
             let all = self.span();
@@ -459,25 +457,25 @@ impl Image {
         }
     }
 
-    /// True if all columns lie side by side: none is summed in vain.
+    /// True if all columns are contiguous: none is computed in vain.
     pub(super) fn is_dense(&self) -> bool {
         let ([far, near, _], [outer, middle, inner]) = (self.lines(), self.counts());
         (middle == 1 || near == inner) && (outer == 1 || far == middle * inner)
     }
 
-    /// Numbers of a line.
+    /// Size of scratch for a line, in numbers.
     pub(super) fn line(&self) -> usize {
         let [_, _, inner] = &self.along;
         inner.size().saturating_mul(inner.step * inner.near().unwrap_or(0)) + BEHIND
     }
 
-    /// What tells where steps begin from those of other bands of the same windows: numbers from a line along each axis to the next, and from a plane or a block to the next.
+    /// What offsets of steps depend on: the strides of the axes, and that of planes or blocks.
     pub(super) fn layout(&self) -> ([usize; AXES], usize) {
         let next = if self.blocks.is_some() { self.next_block() } else { self.plane() };
         (self.lines(), next)
     }
 
-    /// Where each number begins, of so many that are a step each or a pair of them.
+    /// Offsets of `count` numbers, a step each or a pair of steps.
     pub(super) fn offsets(&self, count: usize, to: &mut Vec<isize>) {
         if let Some(blocks) = &self.blocks {
             return self.offsets_of_pairs(blocks, count, to);
@@ -491,7 +489,7 @@ impl Image {
         }
     }
 
-    /// From a position of the first axis of steps to the next in planes.
+    /// Stride of the first axis of steps, in planes.
     fn planes_of_first(&self) -> usize {
         match self.steps.first() {
             Some(Step::Planes(extent, _)) => self.planes() / (*extent).max(1),
@@ -499,7 +497,7 @@ impl Image {
         }
     }
 
-    /// As [`Image::offsets`]: what each axis of steps adds to where a step begins is the same whatever the others are at.
+    /// As [`Image::offsets`], which are sums over axes: each axis repeats the list of inner ones.
     fn first_offsets(&self, count: usize, to: &mut Vec<isize>) {
         let lines = self.lines();
         let (mut plane, mut first) = (self.plane(), 0);
@@ -536,14 +534,14 @@ impl Image {
         to.iter_mut().for_each(|place| *place += first);
     }
 
-    /// Which block of a plane it is.
+    /// Index of a phase's block in a plane.
     fn phase(&self, [outer, middle, inner]: [usize; AXES]) -> usize {
         let [_, m, i] = &self.along;
         (outer * m.phases.len() + middle) * i.phases.len() + inner
     }
 }
 
-/// Numbers from a line to the next: windows may see the zeros before the next line behind this one.
+/// Stride of lines: the left padding of a line is the right padding of the one before.
 fn pitch(inner: &Along) -> usize {
     let there = inner.phases.iter().map(|phase| inner.there(*phase));
     let zeros = there.clone().map(|there| there.start).min().unwrap_or(0);

@@ -1,9 +1,9 @@
-//! Pairs of steps in an image, for engines whose numbers hold two. Where the two steps are those of two planes, an image has a plane of pairs for both
-//! ([`Image::in_pairs`]); elsewhere it has blocks of pairs, in which each number is joined with the one some places on ([`Image::in_blocks`]).
+//! Images of pairs, for engines whose numbers hold two steps: two planes become one
+//! ([`Image::in_pairs`]), or blocks pair each number with one at a distance ([`Image::in_blocks`]).
 //!
-//! How far apart the places of a pair's steps are depends on where in a window they are, and there are few such distances: for windows of 3 by 3 one along a
-//! line, one to the next line and one to the next plane. A block is for one of them and what first steps see of a plane, which is one of its phases; an image
-//! of three planes that windows of 3 by 3 see has 8 blocks, or 11 if they are two apart. A last step that has no other is joined with zeros.
+//! There are few distances: for 3 × 3 windows one along a line, one to the next line and one to the
+//! next plane. A block is for one distance and one phase of a plane: three planes have 8 blocks, or
+//! 11 at stride two. A last step that has no partner is paired with zeros.
 
 use super::super::micro::Engine;
 use super::super::pack::{Elements, Grid, Half};
@@ -19,37 +19,37 @@ const MOST: usize = 32;
 /// The most copies of an image: more take longer than packing.
 const MOST_COPIES: usize = 8;
 
-/// From a step of a pair to the other, in places: each that there is.
+/// The distances between the steps of pairs, in places.
 pub(in crate::contract) type Distances = SmallVec<[isize; MOST_COPIES]>;
 
-/// So many lines of all blocks are filled together: what they are read from stays in the first-level cache.
+/// Lines that all blocks fill together, so that their input stays in the first-level cache.
 const TOGETHER: usize = 16;
 
 /// Blocks of pairs of steps that lie elsewhere than in two planes.
 #[derive(Clone, Debug)]
 pub(super) struct Blocks {
-    /// After so many planes the same blocks come again.
+    /// The period of blocks in planes.
     planes: usize,
     all: SmallVec<[Block; 12]>,
 }
 
-/// Places of a phase in a plane, each joined with another one.
+/// Places of a phase in a plane, each paired with another place.
 #[derive(Clone, Debug)]
 struct Block {
-    /// The plane, of those before the same blocks come again, and from there to the other one.
+    /// The plane in a period, and the distance to that of the second steps.
     plane: usize,
     ahead: isize,
     /// Which phase of each axis.
     phases: [usize; AXES],
-    /// From a place to the other one along each axis.
+    /// Distance to the second step along each axis.
     apart: [isize; AXES],
     /// The positions of the phase that windows see.
     seen: [Range<usize>; AXES],
 }
 
 impl Image {
-    /// The image for an engine whose numbers hold two steps: if the last axis of steps is that of an even number of planes, whose windows see them alike, two and two
-    /// are one plane of pairs. Not where what windows see of a line is more than two elements apart.
+    /// The image for an engine of pairs: two and two planes become one, if they are even in number
+    /// and the last axis of steps. Unchanged if elements of a line have a stride above two.
     pub(crate) fn in_pairs(mut self) -> Image {
         if !self.joins_lines() {
             return self;
@@ -73,7 +73,7 @@ impl Image {
         self
     }
 
-    /// As [`Image::in_pairs`], or with blocks where steps of pairs are not those of two planes; `None` if these are too many.
+    /// As [`Image::in_pairs`], or with blocks for pairs of other steps; `None` if too many.
     pub(crate) fn joined(self) -> Option<Image> {
         let mut image = self.in_pairs();
         if image.second.is_none() {
@@ -82,7 +82,7 @@ impl Image {
         Some(image)
     }
 
-    /// True if what windows see of a line is no more than two elements apart.
+    /// True if windows read elements of a line of stride one or two.
     pub(super) fn joins_lines(&self) -> bool {
         let [.., inner] = &self.along;
         (1..=2).contains(&(inner.step as isize * inner.stride))
@@ -112,7 +112,7 @@ impl Image {
         Some(blocks)
     }
 
-    /// The block of the pair that begins with a step, of the windows that see it alone, and where these begin in it.
+    /// The block of the pair that begins with a step, for its windows, and where these begin in it.
     fn block_of(&self, step: usize) -> (Block, usize) {
         let [(plane, taps), (second, others)] = [step, step + 1].map(|step| self.taken(step));
         let lines = self.lines();
@@ -147,7 +147,7 @@ impl Image {
         (plane + rest * planes, taps)
     }
 
-    /// The extents of what rows are made of.
+    /// The extents of the axes of steps.
     fn extents(&self) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator {
         self.steps.iter().map(|step| match step {
             Step::Planes(extent, _) => *extent,
@@ -163,13 +163,13 @@ impl Image {
         count.saturating_mul(self.next_block())
     }
 
-    /// From a block to the next: what windows see behind its last line is zeros joined with others than those before the first line of the next one.
+    /// Stride of blocks, which share no padding: its zeros are paired with other numbers.
     pub(super) fn next_block(&self) -> usize {
         let [.., inner] = &self.along;
         self.block() + inner.size().saturating_sub(self.pitch)
     }
 
-    /// Where each number of so many begins, one of a pair of steps each.
+    /// Offsets of `count` numbers, a pair of steps each.
     pub(super) fn offsets_of_pairs(&self, blocks: &Blocks, count: usize, to: &mut Vec<isize>) {
         to.clear();
         let mut again = None;
@@ -187,7 +187,7 @@ impl Image {
         (period..count).for_each(|number| to.push(to[number - period] + all));
     }
 
-    /// [`Image::fill`] with blocks: some lines of all that come from a plane or two, then the next ones, so that memory is read once.
+    /// [`Image::fill`] with blocks: some lines of all blocks, then the next, to read memory once.
     ///
     /// # Safety
     ///
@@ -230,7 +230,7 @@ impl Image {
         least
     }
 
-    /// Asks for what is there of some lines of planes.
+    /// Prefetches some lines of planes.
     fn ask_for_lines(
         &self,
         from: Elements,
@@ -251,7 +251,7 @@ impl Image {
         }
     }
 
-    /// What the pairs of a block are made of at a position along the first axis, of which planes are counted from so many on.
+    /// The halves of a block's pairs at position `i` of the first axis, from plane `first` on.
     fn halves(&self, block: &Block, (from, first): (Elements, usize), i: usize) -> [Half; 2] {
         let Block { phases, seen, .. } = block;
         let plane = first + block.plane;
@@ -270,8 +270,8 @@ impl Image {
         })
     }
 
-    /// The distances of pairs among all steps of windows whose neighbours are one place on, for copies of the image: two steps in turn are one on along the last axis of
-    /// steps, or, where lines of it are odd, across the end of one and on along the axis before it, and so on. `None` if they are too many.
+    /// The distances between steps of pairs, for copies of an image of stride one. They are along
+    /// the last axis, and across its end if its extent is odd, and so on. `None` if too many.
     pub(in crate::contract) fn distances_in_turn(&self) -> Option<Distances> {
         let is_near = self.along.iter().all(|along| along.step == 1);
         let (lines, mut plane) = (self.lines(), self.plane() as isize);
@@ -298,7 +298,7 @@ impl Image {
         (1..=MOST_COPIES).contains(&distances.len()).then_some(distances)
     }
 
-    /// Has the steps of [`Image::offsets`] be those of pairs: each in the copy for its distance. The image comes first and then the copies, so many numbers apart.
+    /// Replaces offsets of steps by those of pairs, in the copy of each distance behind the image.
     pub(in crate::contract) fn pair_up(steps: &mut Vec<isize>, distances: &[isize], room: usize) {
         let pairs = steps.len().div_ceil(2);
         for i in 0..pairs {
@@ -313,7 +313,7 @@ impl Image {
         steps.truncate(pairs);
     }
 
-    /// After how many steps the same come again in other planes, if planes are the first axis of steps.
+    /// Steps after which they repeat in other planes, if planes are the first axis of steps.
     pub(super) fn window(&self) -> Option<usize> {
         let mut extents = self.extents();
         extents.next();
@@ -322,7 +322,7 @@ impl Image {
 }
 
 impl Blocks {
-    /// The block for the same places, joined with the same ones.
+    /// The block of the same places and partners.
     fn find(&self, of: &Block) -> Option<usize> {
         let key = |block: &Block| (block.plane, block.ahead, block.phases, block.apart);
         self.all.iter().position(|block| key(block) == key(of))
@@ -330,7 +330,7 @@ impl Blocks {
 }
 
 impl Block {
-    /// Has it hold what windows see of another one as well.
+    /// Extends it by what windows read of another one.
     fn widen(&mut self, by: &Block) {
         for (seen, by) in self.seen.iter_mut().zip(&by.seen) {
             *seen = seen.start.min(by.start)..seen.end.max(by.end);

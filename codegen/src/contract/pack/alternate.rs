@@ -1,4 +1,4 @@
-//! Rows of elements that alternate, told apart with AVX2: sixteen elements become eight numbers of each kind.
+//! Deinterleaves rows with AVX2: sixteen elements become eight numbers of each parity.
 
 use super::x86::{Bf16, F16, F32, Octet};
 use super::{Alternate, Elements, Rows};

@@ -1,7 +1,6 @@
-//! Rows that lie close together, of which steps are some elements apart: those of a few steps that are near each other are read as vectors, row by row, and turned.
+//! Gathers rows of a small stride: the elements of nearby steps are read as vectors and transposed.
 //!
-//! Weights of a convolution whose rows are the channels that its gradient is of are such: elements of a window lie side by side, or between others of it, and the next
-//! row's behind them.
+//! So are the weights of an input gradient read: a row is an input channel, with a window each.
 
 use super::super::prefetch::ask_bytes;
 use super::avx512::{store, turn_lines};
@@ -14,22 +13,22 @@ use std::iter::StepBy;
 use std::ops::Range;
 use tracecast_ir::DType;
 
-/// How many steps before they are needed rows' memory is asked for.
+/// Prefetch distance, in steps.
 const AHEAD: usize = 32;
 
-/// Fewer steps are not worth turning what lies around them.
+/// Fewer nearby steps are not worth a transposition.
 const FEW: usize = 3;
 
-/// Steps whose elements are among so many side by side.
+/// Steps whose elements fit one vector.
 struct Near {
-    /// Every first or every second step.
+    /// Consecutive steps, or every second one.
     steps: StepBy<Range<usize>>,
     /// The first of these elements, and how many there are.
     low: isize,
     span: usize,
 }
 
-/// All steps, those that are near each other together. Steps of two channels may alternate.
+/// Groups steps by nearness: all of them, or every second one where two channels are interleaved.
 fn near(offsets: &[isize], most: usize) -> impl Iterator<Item = Near> {
     let are_near = |steps: [usize; 2]| {
         let [a, b] = steps.map(|step| offsets.get(step));
@@ -59,7 +58,7 @@ fn near(offsets: &[isize], most: usize) -> impl Iterator<Item = Near> {
     })
 }
 
-/// Asks for so many rows of a step that comes later, if they lie one behind another.
+/// Prefetches `count` rows of a later step, if their stride is positive.
 #[inline(always)]
 fn ask_for(from: &Elements, row: isize, offset: Option<&isize>, count: usize) {
     let (Some(offset), Ok(row)) = (offset, usize::try_from(row)) else { return };

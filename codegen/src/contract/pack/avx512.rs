@@ -11,7 +11,7 @@ use tracecast_ir::DType;
 /// Numbers of a vector.
 const LANES: usize = 16;
 
-/// How many bytes before it is needed a line's memory is asked for.
+/// Prefetch distance along a line, in bytes.
 const AHEAD: usize = 512;
 
 /// [`Engine::pack`](super::Engine::pack) into f32.
@@ -173,7 +173,7 @@ unsafe fn alternate<N: Numbers>(base: *const u8, rows: Rows, to: [Alternate<f32>
     let even = x86::_mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     let odd = x86::_mm512_add_epi32(even, x86::_mm512_set1_epi32(1));
     let counts = to.map(|to| to.count);
-    // Both halves of so many are there, of the kinds that go anywhere.
+    // Numbers whose vectors are whole: all 32 elements exist, and each kind that is stored has 16.
     let least = counts.into_iter().filter(|count| *count > 0).min().unwrap_or(0);
     let whole = (rows.elements / 32).min(least / LANES) * LANES;
     for row in 0..rows.count {
@@ -509,7 +509,7 @@ unsafe fn pairs_singly(lines: &Lines, count: usize, k: usize, dst: *mut u32, ld:
     least.saturating_add(1)
 }
 
-/// The same of so many lines at most.
+/// As [`transpose`], of `count` lines, sixteen at most.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn turn_lines(count: usize, line: impl Fn(usize) -> x86::__m512i) -> [x86::__m512i; 16] {
@@ -521,7 +521,7 @@ pub(super) fn turn_lines(count: usize, line: impl Fn(usize) -> x86::__m512i) -> 
     transpose(lines)
 }
 
-/// Sixteen numbers of sixteen lines the other way round.
+/// Transposes sixteen by sixteen numbers.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(in crate::contract) fn transpose(r: [x86::__m512i; 16]) -> [x86::__m512i; 16] {

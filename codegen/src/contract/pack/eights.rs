@@ -1,7 +1,7 @@
-//! Packing of columns that are seen through windows with AVX2, eight at a time: straight into panels, as `through` does with AVX-512.
+//! Packs patches straight into panels with AVX2 (implicit im2col), eight columns at a time.
 //!
-//! Columns of a run lie side by side or two apart. Eight that are all there are one load, or two of which every second element is taken; at the ends of runs and of the
-//! operand f32 are read under a mask, and 16-bit floats one by one.
+//! Columns of a run have stride one or two: eight in bounds take one load, or two and a
+//! deinterleave. At the edges f32 take masked loads, and 16-bit floats scalar ones.
 
 use super::super::prefetch::ask;
 use super::super::windows::{Runs, Seen};

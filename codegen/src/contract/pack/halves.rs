@@ -1,4 +1,4 @@
-//! Pairs of bf16 of which both elements lie in rows of their own, with AVX-512: those of a block of an image.
+//! Interleaves rows of bf16 into pairs with AVX-512, for a block of an image.
 
 use super::loads::{Bf16, Numbers, RoundedToBf16, Two, first, least_of, spread};
 use super::{Grid, Half};
@@ -9,7 +9,7 @@ use tracecast_ir::DType;
 /// Numbers of a vector.
 const LANES: usize = 16;
 
-/// The widest elements have so many bytes.
+/// Bytes of the widest elements.
 const MOST_BYTES: usize = 4;
 
 /// [`Engine::join_halves`](super::super::micro::Engine::join_halves), of bf16 and of f32 that is rounded to it.
@@ -35,7 +35,7 @@ pub(in crate::contract) unsafe fn join_halves(halves: &[Half; 2], grid: Grid, to
     }
 }
 
-/// The lanes of sixteen columns from one on that are among these.
+/// Mask of the sixteen columns from `from` on that are in the range.
 #[inline(always)]
 fn lanes(columns: &Range<usize>, from: usize) -> u16 {
     let before = |column: usize| first(column.saturating_sub(from).min(LANES)) as u16;
@@ -51,7 +51,7 @@ unsafe fn join<N: Numbers, const S: usize>(halves: &[Half; 2], grid: Grid, to: *
     let mut least = x86::_mm512_set1_epi16(-1);
     let mut ends = [one.rows.start, one.rows.end, other.rows.start, other.rows.end];
     ends.sort_unstable();
-    // Rows in which the same elements are there.
+    // Rows with the same columns in bounds.
     for rows in ends.windows(2).map(|ends| ends[0]..ends[1]) {
         let columns = |half: &Half| match half.rows.contains(&rows.start) {
             true => half.columns.clone(),
@@ -64,20 +64,20 @@ unsafe fn join<N: Numbers, const S: usize>(halves: &[Half; 2], grid: Grid, to: *
             [false, true] => columns.clone(),
         };
         let inner = columns.start.max(others.start)..columns.end.min(others.end);
-        // Vectors of columns that are all there, behind which there are others; in front of them whole vectors of which some are.
+        // From `first` on, `count` vectors are in bounds in both halves, and more elements follow.
         let missing = (inner.start - all.start.min(inner.start)).next_multiple_of(LANES);
         let first = all.start + missing;
         let count = if S == 0 { 0 } else { inner.end.saturating_sub(first + 1) / LANES };
         let first = if count == 0 { all.start } else { first };
         let edges = [all.start..first, first + count * LANES..all.end];
-        // The halves of the first vector of an edge that are there.
+        // Mask of the 16-bit halves that are in bounds in an edge's first vector.
         let halves_of = |edge: &Range<usize>| {
             let [one, other] = [&columns, &others].map(|of| lanes(of, edge.start));
             let some = lanes(edge, edge.start);
             spread(one & some) << 1 | spread(other & some)
         };
         let [left, right] = [halves_of(&edges[0]), halves_of(&edges[1])];
-        // Both halves are in these rows, which are no nearer than what edges may be read with, a vector at each side, and what is written ends with the next row.
+        // An edge may be read as a whole vector if what it adds is in adjacent rows.
         let are_both = !columns.is_empty() && !others.is_empty();
         let fits =
             |edge: &Range<usize>| edge.len() <= LANES && edge.start + LANES <= 2 * grid.pitch;
@@ -100,7 +100,7 @@ unsafe fn join<N: Numbers, const S: usize>(halves: &[Half; 2], grid: Grid, to: *
                 [p, q] = [p, q].map(|p| p.wrapping_add(LANES * S * N::BYTES));
                 own = own.wrapping_add(LANES);
             }
-            // Between two other rows there are elements on both sides, and zeros behind the last number are where the next row goes.
+            // Inner rows have elements on both sides, and the next row overwrites what follows.
             let is_inside = row > rows.start && row + 1 < rows.end && is_far;
             for (edge, there) in edges.iter().zip([left, right]) {
                 if is_inside && !edge.is_empty() {
@@ -135,7 +135,7 @@ unsafe fn join<N: Numbers, const S: usize>(halves: &[Half; 2], grid: Grid, to: *
     least_of(least)
 }
 
-/// [`Numbers::across`] of elements that lie so far apart.
+/// [`Numbers::across`] of elements with a stride of `across`.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Sixteen packed numbers at a time with AVX-512, from floats in memory: f32, or pairs of bf16.
+//! AVX-512 loads of sixteen packed numbers from floats in memory: as f32, or as pairs of bf16.
 //!
 //! A pair has the earlier step in the high half of a 32-bit number and the later one in the low half.
 
@@ -179,7 +179,7 @@ pub(in crate::contract) trait Numbers {
     const BYTES: usize;
     /// Steps of `k` in a number.
     const STEPS: usize;
-    /// The first so many steps of a line; zeros after them.
+    /// The first `count` steps of a line; zeros after them.
     ///
     /// # Safety
     ///
@@ -327,7 +327,7 @@ unsafe fn all_strided<C: Cells, const S: usize>(p: *const u8) -> x86::__m512 {
     }
 }
 
-/// The lowest so many bits.
+/// A mask of the lowest `count` bits.
 #[inline(always)]
 pub(in crate::contract) fn first(count: usize) -> u64 {
     (1 << count) - 1

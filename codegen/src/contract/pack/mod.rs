@@ -1,8 +1,8 @@
-//! Bringing the operands of a contraction into the shape the innermost loop reads, widening on the way.
+//! Packs the operands of a contraction into the panels that microkernels read, widening on the way.
 //!
-//! Both operands are packed alike: *lines* (rows of the left operand, columns of the right one) run along `k`, and some lines
-//! side by side become a strip or a panel, step after step. Lines may lie in memory in any way; those whose elements or whose
-//! beginnings are neighbours are read in vectors.
+//! Both operands are packed alike. *Lines*, rows of A or columns of B, run along `k`; several side
+//! by side form a strip or a panel, step by step. Any strides will do; a stride of one, along lines
+//! or across them, is read in vectors.
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod alternate;
@@ -32,16 +32,15 @@ use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::half;
 
-/// Lines of an operand in memory: elements of `dtype`, rounded to the values of another one if `round` says so; strides in
-/// elements.
+/// Lines of an operand in memory, with strides in elements, rounded to the dtype `round`, if any.
 #[derive(Clone, Copy)]
 pub(super) struct Lines {
     pub(super) base: *const u8,
     pub(super) dtype: DType,
     pub(super) round: Option<DType>,
-    /// From a line to the next.
+    /// Stride of lines.
     pub(super) across: isize,
-    /// From a step of `k` to the next.
+    /// Stride of `k`.
     pub(super) along: isize,
 }
 
@@ -67,8 +66,8 @@ impl Elements {
     }
 }
 
-/// Rows of elements that alternate: how many, from one to the next in elements, from one to the row whose elements are the other steps of its pairs, if numbers
-/// are pairs, the elements of each, and from a row of numbers to the next.
+/// Rows to deinterleave: their count, stride and elements each, and the row stride of the result.
+/// For pairs, `second` is the offset of the row that has the other steps.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Rows {
     pub(in crate::contract) count: usize,
@@ -78,7 +77,7 @@ pub(in crate::contract) struct Rows {
     pub(in crate::contract) pitch: usize,
 }
 
-/// What pairs are made of: rows and columns of elements, of which some are there, zeros elsewhere. `from` is where the first column of the first row would lie.
+/// One half of pairs: elements in `rows` by `columns`, zeros elsewhere. `from` is row 0, column 0.
 #[derive(Clone, Debug)]
 pub(in crate::contract) struct Half {
     pub(in crate::contract) from: Elements,
@@ -86,7 +85,7 @@ pub(in crate::contract) struct Half {
     pub(in crate::contract) columns: Range<usize>,
 }
 
-/// From a row to the next and from a column to the next, in elements, and from a row of pairs to the next.
+/// Strides of rows and of columns, in elements, and of rows of pairs.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Grid {
     pub(in crate::contract) along: isize,
@@ -94,7 +93,7 @@ pub(in crate::contract) struct Grid {
     pub(in crate::contract) pitch: usize,
 }
 
-/// Matrices of two rows that a line goes across, column by column: from a matrix to the next and from a row to the other in elements, and the columns of each.
+/// Two-row matrices that a line reads column by column: their stride, that of rows, their columns.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Matrices {
     pub(in crate::contract) next: isize,
@@ -102,7 +101,7 @@ pub(in crate::contract) struct Matrices {
     pub(in crate::contract) columns: usize,
 }
 
-/// Where every second number of a row goes, and how many do.
+/// Destination of every second number of a row, and their count.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Alternate<T> {
     pub(in crate::contract) to: *mut T,
@@ -116,7 +115,7 @@ impl Lines {
         self.moved(line as isize * self.across + step as isize * self.along)
     }
 
-    /// The same from so many elements on.
+    /// The same, `by` elements on.
     #[inline]
     pub(super) fn moved(self, by: isize) -> Lines {
         Lines { base: self.base.wrapping_offset(by * self.dtype.bytes() as isize), ..self }
@@ -223,14 +222,14 @@ pub(super) unsafe fn pack_singly<T: Wider>(
     }
 }
 
-/// Some lines that are packed side by side.
+/// Lines that are packed side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     /// The first line.
     pub(super) start: usize,
     /// How many there are.
     pub(super) count: usize,
-    /// Numbers from a step to the next.
+    /// Stride of steps in numbers.
     pub(super) ld: usize,
 }
 
@@ -238,7 +237,7 @@ pub(super) struct Part {
 pub(super) fn strips(rows: usize, most: usize) -> impl Iterator<Item = Part> + Clone {
     let strips = rows.div_ceil(most).max(1);
     let (least, over) = (rows / strips, rows % strips);
-    // What the last border left of a row, in parts of the number of strips: a division for each strip takes as long as a few steps.
+    // Accumulates the remainder: a division for each strip would cost as much as a few steps.
     let (mut start, mut rest) = (0, 0);
     (0..strips).map(move |_| {
         rest += over;
@@ -259,13 +258,13 @@ pub(super) fn panels(columns: usize, width: usize) -> impl Iterator<Item = Part>
     })
 }
 
-/// How many numbers [`pack`] may write for that many lines.
+/// Numbers that [`pack`] may write for `lines` lines.
 pub(super) fn room<E: Engine>(lines: usize, width: usize, k: usize) -> usize {
     lines.next_multiple_of(width) * k.div_ceil(E::DEPTH) + 8
 }
 
-/// How many steps of lines that lie across memory are packed before the next part, so that memory is read in order: a multiple of
-/// every engine's depth.
+/// Steps that are packed before the next part if adjacent lines have stride one, to read memory in
+/// order. A multiple of every engine's depth.
 const CHUNK: usize = 16;
 
 /// Packs the parts of an operand: the numbers of a part begin at `dst[start * k / depth]`. See [`Engine::pack`] for what it returns.
@@ -292,7 +291,7 @@ pub(super) unsafe fn pack<E: Engine>(
     least
 }
 
-/// As [`pack`], for rows that lie so many elements apart, from the first one's element of each step on, in strips of so many at most.
+/// As [`pack`], in strips of at most `most` rows of stride `row`; `offsets` are the first row's.
 ///
 /// # Safety
 ///
@@ -314,7 +313,7 @@ pub(super) unsafe fn pack_apart<E: Engine>(
     least
 }
 
-/// Turns sums that lie column by column, `ld` numbers apart, to so many rows of so many columns without gaps.
+/// Transposes sums from columns of stride `ld` to `rows` by `columns` without gaps.
 ///
 /// # Safety
 ///
@@ -330,15 +329,15 @@ pub(super) unsafe fn turn_sums<E: Engine>(
     unsafe { E::Singly::pack(&lines, columns, rows, to, columns) };
 }
 
-/// Windows that lie one behind another, a row's each, in some planes.
+/// Windows that lie back to back, one for each row, in several planes.
 pub(super) struct WindowRows<'a> {
-    /// How many rows, and of how many planes, so many elements apart.
+    /// Rows, planes, and the stride of planes in elements.
     pub(super) count: usize,
     pub(super) planes: usize,
     pub(super) apart: isize,
-    /// Where the numbers of each position of a window go, those of the first plane, and how far from there those of the next plane.
+    /// Per position of a window: the place of the first plane's numbers, and the stride of planes.
     pub(super) places: &'a [[usize; 2]],
-    /// Memory is asked for so many elements ahead, unless it is near already.
+    /// Prefetch distance in elements, unless the memory is cached already.
     pub(super) ahead: Option<isize>,
 }
 

@@ -1,4 +1,4 @@
-//! Bringing every second element of runs together, as a channel that windows see at every second place.
+//! Gathers every second element of runs, as windows of stride two read a channel.
 
 use super::loads::first;
 use crate::machine::InstructionSet;
@@ -10,12 +10,12 @@ const LANES: usize = 16;
 /// The same of AVX2.
 const HALF: usize = 8;
 
-/// True if [`every_second`] brings such elements together with vectors.
+/// True if [`every_second`] gathers such elements with vectors.
 pub(in crate::contract) fn brings_seconds(instructions: InstructionSet, dtype: DType) -> bool {
     instructions != InstructionSet::Portable && dtype.bytes() == 2
 }
 
-/// Brings every second element of some runs together without gaps: so many runs of so many elements each, `apart` elements from one to the next.
+/// Gathers every second element of `runs` runs of stride `apart`: `length` elements each, no gaps.
 ///
 /// # Safety
 ///

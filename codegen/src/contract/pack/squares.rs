@@ -1,5 +1,5 @@
-//! Turning lines in near caches with AVX-512: sixteen lines by a whole vector of their elements at a time. The last square of a line overlaps the one before it, so
-//! all are whole and nothing is written beside what is turned.
+//! Transposes cached lines with AVX-512, in squares of sixteen lines by a vector of elements. The
+//! last square overlaps the one before it, so all are whole and stay in bounds.
 
 use super::Lines;
 use super::avx512::transpose;
@@ -11,7 +11,7 @@ use tracecast_ir::DType;
 /// Lines of a square, and f32 of a vector; there are twice as many bf16.
 const SIDE: usize = 16;
 
-/// True if so many lines of so many steps are whole squares.
+/// True if whole squares cover `count` lines of `k` steps.
 pub(in crate::contract) fn are_whole(lines: &Lines, [count, k]: [usize; 2]) -> bool {
     let side = match lines.dtype {
         DType::F32 => SIDE,
@@ -41,7 +41,7 @@ pub(in crate::contract) unsafe fn pack(
     }
 }
 
-/// The same of elements of which a lane holds so many: an f32 or two bf16.
+/// As [`pack`], with `IN_LANE` elements a lane: an f32 or two bf16.
 ///
 /// # Safety
 ///
@@ -81,7 +81,7 @@ unsafe fn turn<const IN_LANE: usize>(
     }
 }
 
-/// Rounds columns of sums to bf16, a vector each, and turns them: those of each of so many lanes go side by side, lanes `ld` of them apart.
+/// Rounds columns of sums to bf16, a vector each, and transposes them to rows of stride `ld`.
 ///
 /// # Safety
 ///
@@ -122,7 +122,7 @@ pub(in crate::contract) unsafe fn turn_rounded(
     }
 }
 
-/// The beginnings of runs of so many that cover a count; the last run may overlap the one before it.
+/// Starts of runs of `some` that cover `count`; the last run may overlap the one before it.
 fn overlapping(count: usize, some: usize) -> impl Iterator<Item = usize> {
     (0..count).step_by(some).map(move |at| at.min(count.saturating_sub(some)))
 }

@@ -1,7 +1,8 @@
-//! Packing of columns that are seen through windows with AVX-512, sixteen at a time: straight into panels.
+//! Packs patches straight into panels with AVX-512 (implicit im2col), sixteen columns at a time.
 //!
-//! Sixteen columns, side by side or two apart, are a few pieces of runs. Which of them are there in a step depends on the position in the window, not on the channel, so it is worked out
-//! once for the positions of a window and used again for each channel: what is left is a masked load for each piece.
+//! Sixteen columns, of stride one or two, are a few pieces of runs. Which lanes are in bounds
+//! depends on the position in the window alone. So masks are made once, and a channel takes a
+//! masked load a piece.
 
 use super::super::windows::{Place, Runs, Seen};
 use super::loads::{Bf16, F16, F32, Numbers, One, RoundedToBf16, RoundedToF16, Two, least_of};
@@ -31,7 +32,7 @@ pub(in crate::contract) fn is_packed_to_f32(seen: &Seen, from: &Elements) -> boo
     seen.column_step().is_some() && from.become_f32()
 }
 
-/// Packs columns into panels of f32 for some steps; returns `None` if it does not know how, as where columns lie neither side by side nor two apart.
+/// Packs columns into panels of f32; returns `None` unless [`is_packed_to_f32`].
 ///
 /// # Safety
 ///
@@ -222,7 +223,7 @@ impl Runs {
         run
     }
 
-    /// Finds the lanes of each piece that are there, for the first steps; returns after how many they are the same again.
+    /// Masks the lanes of each piece in bounds, step by step; returns the period of the masks.
     pub(super) fn find_masks(&mut self, seen: &Seen) -> usize {
         let period = seen.period().min(self.outer.len()).max(1);
         self.masks.clear();

@@ -1,6 +1,6 @@
-//! Windows that lie one behind another, a row's each, in several planes: positions become numbers of all rows side by side, and go to places of their own.
+//! Packs windows that lie back to back, one for each row, so that each position has its place.
 //!
-//! Weights of a transposed convolution are such, of which each phase sees other positions.
+//! So are the weights of a transposed convolution packed, of which each phase sees other positions.
 
 use super::super::prefetch::ask_bytes;
 use super::avx512::{store, turn_lines};

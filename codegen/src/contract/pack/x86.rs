@@ -7,7 +7,7 @@ use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::half;
 
-/// How many bytes before it is needed a line's memory is asked for.
+/// Prefetch distance along a line, in bytes.
 const AHEAD: usize = 512;
 
 /// Elements that eight at a time become f32.
@@ -305,7 +305,7 @@ unsafe fn pack_octets<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut
             let first = lines.from(j, 0).base;
             let mut starts = [first; 8];
             for (l, start) in starts.iter_mut().enumerate() {
-                // Where there are fewer than eight lines, the last one stands for those that are missing.
+                // If there are fewer than eight lines, the last one stands in for the missing ones.
                 *start = first.wrapping_offset(l.min(count - 1 - j) as isize * across);
             }
             for p in eights(k) {
@@ -384,7 +384,7 @@ unsafe fn singly<O: Octet>(
     }
 }
 
-/// The beginnings of runs of eight that cover so many; the last run may overlap the one before it.
+/// Starts of runs of eight that cover `count`; the last run may overlap the one before it.
 pub(super) fn eights(count: usize) -> impl Iterator<Item = usize> {
     (0..count).step_by(8).map(move |j| if j + 8 > count { count.saturating_sub(8) } else { j })
 }

@@ -1,8 +1,8 @@
-//! Transposed convolutions of several planes on one thread, as [`Phases`] defines them. Elements of the result that are a stride apart, a *phase*, see the same positions
-//! of a window, and the operand's elements one beside the other.
+//! Transposed convolutions of several channels on one thread, by sub-pixel phases; see [`Phases`].
+//! A *phase* is the elements at one offset modulo the stride: they use the same window positions.
 //!
-//! Vectors go across planes of the result, and the number of a column is read from an image of the operand with zeros around it, which all phases share. Sums of all
-//! phases lie in the order of the result, and are turned before they are handed on.
+//! Vectors go across planes of the result. A column's number is broadcast from a padded image of
+//! the operand, which all phases share. Sums are transposed before they are passed on.
 
 mod pack;
 
@@ -23,7 +23,7 @@ use tracecast_ir::DType;
 use tracecast_ir::kernel::Moves;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// Packing writes up to so many numbers behind its own; see [`Engine::pack`].
+/// The most numbers that packing writes behind its own; see [`Engine::pack`].
 const BEHIND: usize = 64;
 
 /// Transposed convolutions of groups of planes.
@@ -32,7 +32,7 @@ pub(crate) struct Phases<'a> {
     pub(crate) cpu: &'a Cpu,
     /// Of the elements.
     pub(crate) dtype: DType,
-    /// After how many groups weights come again.
+    /// Groups after which weights repeat.
     pub(crate) period: usize,
     /// Planes of a group of the operand, and of the result.
     pub(crate) planes: [usize; 2],
@@ -43,10 +43,10 @@ pub(crate) struct Phases<'a> {
     pub(crate) moves: [Moves; 2],
 }
 
-/// What takes the sums of some planes of the result, counted through all groups, and of some rows: plane by plane without gaps.
+/// Takes the sums, without gaps, of some planes, counted through all groups, and of some rows.
 pub(crate) type Hand<'a> = dyn FnMut(Range<usize>, Range<usize>, *const u8) + 'a;
 
-/// Elements of the result that see the same positions of a window.
+/// Elements of the result that use the same positions of a window.
 struct Phase {
     /// The first of their rows and columns.
     first: [usize; 2],
@@ -95,18 +95,18 @@ impl Phases<'_> {
             .saturating_add(framed.room())
     }
 
-    /// True if packing weights for all groups takes longer than making images of them: threads share planes of the result.
+    /// True if packing weights costs more than filling images: threads then share result planes.
     pub(crate) fn by_planes(&self, all_groups: usize) -> bool {
         let image = self.planes[0] * self.from[0] * self.from[1];
         self.planes[0] * self.planes[1] * self.window() * self.period > all_groups * image
     }
 
-    /// Planes of the result that are summed together.
+    /// Planes of the result that are accumulated together.
     pub(crate) fn unit(&self) -> usize {
         with_engine!(self.cpu, self.acc(), self.in_pairs(), E => 2 * <E as Engine>::LANES)
     }
 
-    /// The most rows of the result whose sums and image stay in the second-level cache: whole strides of them.
+    /// The most rows of the result, in whole strides, whose sums and image stay in the L2 cache.
     fn most<E: Engine>(&self) -> usize {
         let [down, _] = self.moves;
         let each = self.image::<E>() / self.to[0].max(1) + 2 * E::LANES * self.to[1];
@@ -266,8 +266,8 @@ impl Phases<'_> {
         }
     }
 
-    /// Planes of the operand whose weights are packed at a time: all of them, unless they are multiplied once and would fill the second-level cache; then so many
-    /// that they are still in the first-level cache.
+    /// The block of input planes whose weights are packed together: all of them, or as many as stay
+    /// in the first-level cache, if they are used once and would fill the second-level cache.
     fn block<E: Engine>(&self, groups: usize) -> usize {
         let all = self.planes[0];
         let bytes = self.packed::<E>() * size_of::<E::Num>();
@@ -291,13 +291,13 @@ impl Phases<'_> {
         Later { first, apart: of_plane * bytes, length, at: 0, each }
     }
 
-    /// Elements of an operand, from so many on.
+    /// Elements of an operand from `at` on.
     fn elements(&self, base: *const u8, at: usize) -> Elements {
         Elements { base, dtype: self.dtype, round: None }.moved(at as isize)
     }
 
-    /// Lists where the steps of each phase there is are in the image from where the first position of a window is; then where these are for the elements of the first rows, and
-    /// then where their sums lie.
+    /// Lists offsets in the image: of each phase's steps from a window's first position, and of the
+    /// windows of the first rows. Then lists the offsets of their sums.
     fn list<E: Engine>(&self, phases: &[Phase], framed: &Framed, to: &mut Vec<isize>) {
         let [down, across] = self.moves;
         to.clear();
@@ -330,7 +330,7 @@ impl Phases<'_> {
         to.extend(phases.iter().flat_map(spots).map(|at| place(at) as isize));
     }
 
-    /// Sums all phases by the planes of a part, and hands sums on that are complete.
+    /// Accumulates all phases over the planes of a part, and passes on sums that are complete.
     ///
     /// # Safety
     ///
@@ -382,7 +382,7 @@ impl Phases<'_> {
         }
     }
 
-    /// Sums a phase by the planes of a part, whose packed weights are those behind the image.
+    /// Accumulates a phase over the planes of a part, from the image and the part's packed weights.
     ///
     /// # Safety
     ///
@@ -435,7 +435,7 @@ impl Phases<'_> {
     }
 }
 
-/// How many positions of a window all phases see. Where the result is smaller than a stride, not all are seen.
+/// Positions of a window that any phase uses: not all, where the result is smaller than a stride.
 fn seen_by(phases: &[Phase]) -> usize {
     phases.last().map_or(0, |last| last.before + last.positions)
 }
@@ -448,6 +448,6 @@ struct Part {
     planes: Range<usize>,
     /// Sums may be subnormal.
     tiny: bool,
-    /// What is asked for while these are multiplied, if more parts follow.
+    /// What is prefetched while these are multiplied, if more parts follow.
     later: Option<Later>,
 }

@@ -1,4 +1,4 @@
-//! Packing for phases: the image of a group, and weights, whose positions go to the phases that see them.
+//! Packs for sub-pixel phases: the padded image of a group, and weights, sorted by phase.
 
 use super::super::correlate::{MOVED, move_line};
 use super::super::micro::{Engine, Number};
@@ -11,13 +11,13 @@ use smallvec::{SmallVec, smallvec};
 /// Rows of fewer numbers are packed with all of their plane before they go to their places.
 const SHORT: usize = 16;
 
-/// Weights are asked for so many planes ahead.
+/// Prefetch distance of weights, in planes.
 const AHEAD: usize = 4;
 
 impl Phases<'_> {
     /// Packs the weights of a part, phase by phase. Returns what [`Engine::pack`] does.
     ///
-    /// The windows of a strip lie side by side for each plane of the operand: they are turned together, and then go to their phases.
+    /// Windows of a strip are contiguous in each plane: they are transposed together, then sorted.
     ///
     /// # Safety
     ///
@@ -79,7 +79,8 @@ impl Phases<'_> {
         least
     }
 
-    /// For each position of a window: how many positions phases before its own see, how many of its own are before it, and how many that phase sees.
+    /// For each position of a window: counts of positions in earlier phases, before it in its own,
+    /// and in all of its own.
     fn spread(&self, phases: &[Phase]) -> SmallVec<[[usize; 3]; 9]> {
         let [down, across] = self.moves;
         let seen = seen_by(phases);
@@ -148,7 +149,7 @@ impl Phases<'_> {
     }
 }
 
-/// Copies the rows of a plane to where they are `pitch` numbers apart, with zeros between them.
+/// Copies the rows of a plane to rows of stride `pitch`, with zeros between them.
 ///
 /// # Safety
 ///
@@ -177,7 +178,7 @@ unsafe fn place_rows<T: Number>(
     }
 }
 
-/// Copies so many numbers.
+/// Copies `count` numbers.
 ///
 /// # Safety
 ///

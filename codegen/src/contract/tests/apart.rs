@@ -1,4 +1,4 @@
-//! Rows that lie close together are packed as they are number by number.
+//! Rows of a small stride are packed with vectors as they are number by number.
 
 use super::super::micro::Engine;
 use super::super::pack::{Elements, apart_singly};

@@ -1,4 +1,4 @@
-//! Depthwise convolutions, whose planes may be read where they lie.
+//! Depthwise convolutions, which may read their input in place.
 
 use super::super::{Axis, Bound, Correlation, Cpu, Scratch, Seen, SideBySide, Source};
 use super::{Tensor, images, sum};

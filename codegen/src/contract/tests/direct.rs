@@ -1,4 +1,4 @@
-//! Convolutions whose lines vectors fill: sums are stored line by line, as they are or rounded.
+//! Convolutions whose lines are whole vectors store sums line by line, rounded or not.
 
 use super::super::{Axis, Bound, Correlation, Cpu, Image, Scratch, Seen, Source};
 use super::{Tensor, images};
@@ -7,7 +7,7 @@ use tracecast_ir::kernel::half;
 
 const EXAMPLES: usize = 3;
 const HEIGHT: usize = 7;
-/// Of f32 in the widest vectors.
+/// Lanes of f32 in the widest vectors.
 const MOST_LANES: usize = 16;
 
 #[test]
@@ -18,7 +18,8 @@ fn sums_stored_line_by_line_are_those_handed_on() {
             for width in [16, 24, 48, 21] {
                 [2, 17].into_iter().for_each(|m| lines(dtype, [m, channels, width], (3, step)));
             }
-            // Lines of single positions follow one another without gaps: all columns of a band are whole vectors, or not.
+            // Lines of 1 × 1 windows are contiguous: all columns of a band are whole vectors, or
+            // not.
             for width in [8, 12, 9] {
                 [2, 17].into_iter().for_each(|m| lines(dtype, [m, channels, width], (1, step)));
             }
@@ -26,7 +27,7 @@ fn sums_stored_line_by_line_are_those_handed_on() {
     }
 }
 
-/// Contractions of so many rows and steps, whose sums are handed on.
+/// Contractions of `rows` by `k`, whose sums are passed to the epilogue.
 fn rows_by_image<'a>(
     cpu: &'a Cpu,
     [rows, k]: [usize; 2],
@@ -50,7 +51,8 @@ fn rows_by_image<'a>(
 
 #[test]
 fn lines_that_overlap_beside_a_gap() {
-    // Lines of 40 windows are 24 numbers apart, since their ends see zeros alone, and planes 96: as many as if none were summed in vain.
+    // Lines of 40 windows have stride 24, since their ends read zeros alone, and planes have stride
+    // 96: as many numbers as if none were computed in vain.
     let axis = |extent: usize, stride: isize, bounded: [isize; 3]| Axis { extent, stride, bounded };
     let (channels, m, n) = (16, 17, 2 * 2 * 40);
     let rows = [axis(channels, 64, [0; 3]), axis(3, 8, [1, 0, 0])];

@@ -1,4 +1,4 @@
-//! Images of few steps, whose vectors go along lines of columns.
+//! Images of few steps: vectors go along lines of columns.
 
 use super::super::{Axis, Bound, Correlation, Cpu, Image, Scratch, Seen, Source};
 use super::{SEEN, Tensor, images, sum};
@@ -53,7 +53,7 @@ pub(super) fn few_steps(
     }
 }
 
-/// How windows of three by three positions see so many channels of them.
+/// The view of 3 × 3 windows over `channels` channels.
 pub(super) fn windows_over(channels: usize, stride: isize, dilation: isize) -> Seen {
     let (height, width, around) = (5, 21, 2);
     let reach = |size: isize| (size + 2 * around - 2 * dilation.abs() - 1) / stride + 1;

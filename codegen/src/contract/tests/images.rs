@@ -1,4 +1,4 @@
-//! The sums of contractions over images, as they are handed on, and as they are stored.
+//! The sums of contractions over images, as the epilogue gets them, and as they are stored.
 
 use super::super::{Correlation, Scratch, Stored};
 use std::ops::Range;
@@ -7,7 +7,7 @@ use tracecast_ir::DType;
 /// Numbers behind all sums that nobody may write.
 const GUARD: usize = 64;
 
-/// The bits of sums that are handed on, each once.
+/// The bits of the sums that the epilogue gets, each once.
 pub(super) fn handed_on(
     work: &Correlation<'_>,
     parts: impl IntoIterator<Item = (Range<usize>, Range<usize>)>,
@@ -18,7 +18,7 @@ pub(super) fn handed_on(
     let mut found = vec![None; rows * n];
     let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
         for i in 0..rows * columns.len() {
-            // SAFETY: so many sums are handed on.
+            // SAFETY: the epilogue gets `rows` rows of these columns.
             let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
             let (row, column) = (row + i / columns.len(), i % columns.len());
             let place = &mut found[row * n + columns.start + column];
@@ -32,8 +32,9 @@ pub(super) fn handed_on(
     found
 }
 
-/// The bits of sums that are stored as they are, or handed on where they cannot be: parts come from the last to the first, each on a thread of its own as it were, so
-/// what one writes of another's is found.
+/// The bits of sums that are stored, or passed to the epilogue where they cannot be. Parts come
+/// from the last to the first, as if each had a thread of its own, so what one writes into
+/// another's is found.
 pub(super) fn stored<const N: usize>(
     work: &Correlation<'_>,
     (batches, parts): (Range<usize>, [Range<usize>; N]),
@@ -51,7 +52,7 @@ pub(super) fn stored<const N: usize>(
     let mut hand = |row: usize, rows: usize, columns: Range<usize>, from: *const u8| {
         for i in 0..rows * columns.len() {
             let (row, column) = (row + i / columns.len(), i % columns.len());
-            // SAFETY: so many sums are handed on.
+            // SAFETY: the epilogue gets `rows` rows of these columns.
             let sum = unsafe { from.cast::<f32>().wrapping_add(i).read() };
             // SAFETY: each has its place.
             unsafe { first.wrapping_add(row * n + columns.start + column).write(sum) };

@@ -1,4 +1,5 @@
-//! Contractions have the bits of their definition, for every shape, stride, dtype, CPU and cut.
+//! Contractions have the bits of their definition, for every shape, stride, dtype, CPU and
+//! blocking.
 
 #[cfg(target_arch = "x86_64")]
 mod apart;
@@ -124,7 +125,7 @@ fn run(
         for i in 0..count * width {
             let at = sums.wrapping_add(i * acc.bytes());
             let bits = if acc == DType::F64 {
-                // SAFETY: the epilogue gets so many sums.
+                // SAFETY: the epilogue gets `count` by `width` sums.
                 unsafe { at.cast::<u64>().read() }
             } else {
                 // SAFETY: as above.
@@ -135,7 +136,7 @@ fn run(
             assert!(place.replace(bits).is_none(), "({row}, {col}) comes twice");
         }
     };
-    // Any address can be asked for.
+    // Any address can be prefetched.
     let prefetched = [Prefetch { base: std::ptr::null(), row: 4096, cell: 2 }];
     let finish = Finish::Epilogue(&mut epilogue);
     let (all_rows, all_cols) = (rows.clone(), cols.clone());
@@ -384,7 +385,8 @@ fn a_steady_state_allocates_nothing() {
     assert_eq!(first, once());
 }
 
-/// Operands that windows see: the first one, and those that begin one, two and more channels behind it.
+/// Inputs of convolutions: the first one, and those that begin one, two and more channels behind
+/// it.
 const SEEN: usize = 20;
 
 /// Windows of three by three positions over channels of five by twenty-one, moved by `stride`, `dilation` apart, with two zeros around them: the operands, and what

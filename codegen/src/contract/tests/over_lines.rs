@@ -1,4 +1,4 @@
-//! Contractions over lines of windows, as those of gradients of depthwise weights, have the bits of their definition.
+//! Depthwise weight gradients have the bits of their definition.
 
 use super::super::{
     Axis, Bound, Cpu, LinesOfWindows, MOST_BOUNDS, OverLines, Scratch, Seen, Source,
@@ -18,9 +18,9 @@ struct Moves {
     size: [usize; 2],
     counts: [usize; 2],
     step: usize,
-    /// So many rows and columns lie before the first one.
+    /// Padding before the first row and column.
     low: [isize; 2],
-    /// From an element to the next.
+    /// Stride of elements.
     apart: isize,
 }
 
@@ -109,7 +109,7 @@ fn over_lines(moves: Moves, (dtype, round): (DType, Option<DType>), acc: DType) 
                     for tap in 0..9 {
                         let sum = sums.wrapping_add((i * 9 + tap) * acc.bytes());
                         let found = match acc {
-                            // SAFETY: so many sums are handed on.
+                            // SAFETY: the epilogue gets nine sums of each channel.
                             DType::F64 => unsafe { sum.cast::<u64>().read() },
                             // SAFETY: as above.
                             _ => u64::from(unsafe { sum.cast::<u32>().read() }),

@@ -1,4 +1,4 @@
-//! bf16 multiplied in pairs where they lie in an image: the last step of an odd number, and sums that are subnormal.
+//! bf16 multiplied in pairs that an image holds: an odd last step, and subnormal sums.
 
 use super::super::windows::{Axis, Bound, MOST_BOUNDS, Seen};
 use super::super::{Correlation, Cpu, Image, Scratch, Source};
@@ -155,7 +155,7 @@ fn tiny_numbers_of_bf16() {
             &scaled(24, scale_a, (70, 1)),
             &scaled(25, scale_b, (1, 70)),
         );
-        // Few rows, which read columns as they lie.
+        // Few rows, which read columns in place.
         let rows = scaled(24, scale_a, (70, 1));
         check(DType::F32, (20, 40, 70), &rows, &scaled(25, scale_b, (40, 1)));
         // The sums of a block are added to those of the one before.

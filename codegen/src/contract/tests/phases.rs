@@ -1,4 +1,4 @@
-//! Transposed convolutions of several planes have the bits of their definition, in whatever parts weights are packed.
+//! Transposed convolutions of several channels have the bits of their definition, for any blocking.
 
 use super::super::{Cpu, Phases, Scratch};
 use super::{Tensor, sum};
@@ -9,7 +9,8 @@ const WINDOW: usize = 9;
 
 #[test]
 fn weights_in_parts_of_planes() {
-    // Weights fill more than half of a small second-level cache, some sums have more steps than a block, and the last part has fewer planes.
+    // Weights fill more than half of a small L2 cache, some sums have more steps than a block, and
+    // the last part has fewer planes.
     for (dtype, planes) in
         [(DType::F32, [141, 40]), (DType::BF16, [142, 33]), (DType::F64, [30, 17])]
     {

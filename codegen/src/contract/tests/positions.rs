@@ -1,4 +1,4 @@
-//! Contractions over positions, as those of gradients of weights, have the bits of their definition.
+//! Weight gradients, contractions over positions, have the bits of their definition.
 
 use super::super::{
     Axis, Bound, Channels, Cpu, Kept, Positions, Scratch, Seen, Source, can_be_shared, shared_bytes,
@@ -8,8 +8,8 @@ use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// What a convolution of so many channels sees of examples, with `k` over examples and places of windows: `[examples, height, width]`, `[kernel]`, and how
-/// windows move.
+/// The input of a convolution, with `k` over examples and positions of outputs: its sizes are
+/// `[examples, channels, height, width]`, then the kernel's, then stride, dilation and padding.
 fn over_positions(
     dtype: DType,
     [examples, channels, height, width]: [usize; 4],
@@ -59,7 +59,8 @@ fn over_positions(
     (x, seen, all, [k, n])
 }
 
-/// A left operand of so many rows, and steps of so many examples, with the rows of an example one behind the other.
+/// The left operand with the rows of each example back to back: sizes are rows, steps of an
+/// example, examples.
 fn example_by_example(left: &Tensor, [rows, each, examples]: [usize; 3]) -> (Tensor, Seen) {
     let (dtype, width) = (left.dtype, left.dtype.bytes());
     let mut apart = Tensor::new(dtype, rows * each * examples, 44, (each as isize, 1));
@@ -74,10 +75,10 @@ fn example_by_example(left: &Tensor, [rows, each, examples]: [usize; 3]) -> (Ten
     (apart, Seen::new(&[axis(rows, each)], &columns, [Bound::default(); 3]))
 }
 
-/// Takes sums of some rows and columns that are handed on, where a row has so many.
+/// Stores the sums of some rows and columns of a result with `n` columns.
 fn taken(found: &mut [Option<u32>], n: usize, [rows, columns]: [Range<usize>; 2], sums: *const u8) {
     for i in 0..rows.len() * columns.len() {
-        // SAFETY: so many sums are handed on.
+        // SAFETY: the epilogue gets a sum for each of these rows and columns.
         let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
         let place = (rows.start + i / columns.len()) * n + columns.start + i % columns.len();
         assert!(found[place].replace(sum.to_bits()).is_none(), "comes twice");

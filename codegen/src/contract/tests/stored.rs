@@ -1,4 +1,4 @@
-//! Sums that are stored as they are, or rounded.
+//! Sums that are stored unrounded, or rounded to bf16.
 
 use super::super::{Cpu, Finish, Scratch, Source, contract};
 use std::ops::Range;
@@ -48,7 +48,7 @@ pub(super) fn rounded(
     let first = first.wrapping_sub(rows.start * ld + cols.start);
     let mut epilogue = |row: usize, rows: usize, col: usize, cols: usize, sums: *const u8| {
         for i in 0..rows * cols {
-            // SAFETY: so many sums are handed on.
+            // SAFETY: the epilogue gets `rows` by `cols` sums.
             let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
             let place = first.wrapping_add((row + i / cols) * ld + col + i % cols);
             // SAFETY: each has its place.
