@@ -10,9 +10,9 @@ use super::micro::Engine;
 use super::micro::spots::{MOST as SPOTS, Spots};
 use super::operand::{Operand, Scratch};
 use super::pack::{room, strips, turn_sums};
-use super::rooms::Rooms;
 use super::span::may_be_subnormal;
 use super::windows::Seen;
+use super::workspace::Workspace;
 use std::ops::Range;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
@@ -34,14 +34,14 @@ impl Correlation<'_> {
     }
 
     /// What [`Correlation::run_across`] takes for so many batches and windows.
-    pub(super) fn rooms_across<E: Engine>(
+    pub(super) fn workspace_across<E: Engine>(
         &self,
         seen: &Seen,
         [rows, batches, windows]: [usize; 3],
-    ) -> Rooms {
-        let Some(whole) = Image::of(seen, None) else { return Rooms::default() };
+    ) -> Workspace {
+        let Some(whole) = Image::of(seen, None) else { return Workspace::default() };
         let count = windows.min(self.most_across::<E>(&whole));
-        let Some(image) = Image::of(seen, Some(0..count)) else { return Rooms::default() };
+        let Some(image) = Image::of(seen, Some(0..count)) else { return Workspace::default() };
         let image = self.place_by_place(&image);
         let [_, each] = whole.windows();
         let columns = count.saturating_mul(each);
@@ -49,7 +49,7 @@ impl Correlation<'_> {
         let block = self.k.min(CONTRACT_BLOCK);
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         let packed = room::<E>(rows, 1, self.k);
-        Rooms {
+        Workspace {
             left: bytes(packed.saturating_mul(self.period.min(batches))),
             right: bytes(image.most_room()),
             filled: bytes(a.filled(rows, block).max(image.line())),

@@ -6,20 +6,20 @@ use super::micro::lanes::Lanes;
 use super::micro::{Engine, Number};
 use super::operand::{Operand, Scratch};
 use super::pack::room;
-use super::rooms::Rooms;
 use super::windows::Seen;
+use super::workspace::Workspace;
 use std::ops::Range;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 impl Correlation<'_> {
     /// What [`Correlation::run_beside`] takes.
-    pub(super) fn rooms_beside<E: Engine>(&self, seen: &Seen, whole: &Image) -> Rooms {
+    pub(super) fn workspace_beside<E: Engine>(&self, seen: &Seen, whole: &Image) -> Workspace {
         let (plane, planes, _) = whole.plane_by_plane(seen);
-        let Some(image) = Image::of(&plane, None) else { return Rooms::default() };
+        let Some(image) = Image::of(&plane, None) else { return Workspace::default() };
         let (steps, columns) = (self.k / planes, image.windows().iter().product::<usize>());
         let a = Operand { source: self.a, columns: false };
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
-        Rooms {
+        Workspace {
             left: bytes(room::<E>(E::LANES, 1, steps)),
             right: bytes(image.room().saturating_mul(E::LANES)),
             filled: bytes(a.filled(E::LANES, steps).max(image.lines_beside(E::LANES))),

@@ -11,9 +11,9 @@ use super::micro::taps::Taps;
 use super::micro::{Engine, Number};
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, Wider, room, strips};
-use super::rooms::Rooms;
 use super::span::{may_be_subnormal, tile};
 use super::windows::Seen;
+use super::workspace::Workspace;
 use super::{groups, with_engine};
 use crate::machine::{Cpu, InstructionSet};
 use std::ops::Range;
@@ -148,8 +148,8 @@ impl Correlation<'_> {
         if counts.contains(&0) {
             return;
         }
-        let rooms = || self.rooms(counts);
-        scratch.held_to(rooms, |scratch| {
+        let workspace = || self.workspace(counts);
+        scratch.held_to(workspace, |scratch| {
             with_engine!(self.cpu, self.acc, self.pairs, E => match self.loops() {
                 // SAFETY: the caller's contract.
                 #[cfg(target_arch = "x86_64")]
@@ -192,29 +192,29 @@ impl Correlation<'_> {
     }
 
     /// What it takes for so many batches and windows.
-    pub(crate) fn rooms(&self, [batches, windows]: [usize; 2]) -> Rooms {
-        with_engine!(self.cpu, self.acc, self.pairs, E => self.rooms_with::<E>(batches, windows))
+    pub(crate) fn workspace(&self, counts: [usize; 2]) -> Workspace {
+        with_engine!(self.cpu, self.acc, self.pairs, E => self.workspace_with::<E>(counts))
     }
 
-    fn rooms_with<E: Engine>(&self, batches: usize, windows: usize) -> Rooms {
-        let Some((seen, _)) = self.windows() else { return Rooms::default() };
+    fn workspace_with<E: Engine>(&self, [batches, windows]: [usize; 2]) -> Workspace {
+        let Some((seen, _)) = self.windows() else { return Workspace::default() };
         if let Loops::Across([first, end]) = self.loops() {
             let counts = [end - first, batches, windows];
-            return self.rooms_across::<E>(seen, counts);
+            return self.workspace_across::<E>(seen, counts);
         }
-        let Some(whole) = self.image(seen, None) else { return Rooms::default() };
+        let Some(whole) = self.image(seen, None) else { return Workspace::default() };
         match self.loops() {
             #[cfg(target_arch = "x86_64")]
-            Loops::InPlace => return self.rooms_depthwise(&whole, batches, windows),
-            Loops::Few(_) => return self.rooms_beside::<E>(seen, &whole),
+            Loops::InPlace => return self.workspace_depthwise(&whole, [batches, windows]),
+            Loops::Few(_) => return self.workspace_beside::<E>(seen, &whole),
             Loops::Lines(side) => {
-                return self.rooms_lines::<E>(seen, &whole, (side, batches), windows);
+                return self.workspace_lines::<E>(seen, &whole, (side, batches), windows);
             }
             Loops::Across(_) | Loops::Columns => {}
         }
         let [_, each] = whole.windows();
         let count = windows.min(self.most::<E>(&whole));
-        let Some(image) = self.image(seen, Some(0..count)) else { return Rooms::default() };
+        let Some(image) = self.image(seen, Some(0..count)) else { return Workspace::default() };
         let band = self.band::<E>([&whole, &image], 0..count * each);
         let (m, k) = (self.rows, self.k);
         let left = if self.in_place::<E>().is_some() {
@@ -227,7 +227,7 @@ impl Correlation<'_> {
         let (filled, listed) =
             if m == 1 { (0, [0; 2]) } else { (a.filled(m, block), a.listed(m, block)) };
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
-        Rooms {
+        Workspace {
             left: bytes(left),
             right: bytes(image.room()),
             filled: bytes(filled.max(image.line())),

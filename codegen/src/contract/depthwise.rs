@@ -8,7 +8,7 @@ use super::micro::avx2::Avx2F32;
 use super::micro::depthwise::{MOST_PLANES, Planes, avx2, avx512};
 use super::operand::{Scratch, Source};
 use super::pack::room;
-use super::rooms::Rooms;
+use super::workspace::Workspace;
 use crate::machine::InstructionSet;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -43,16 +43,17 @@ impl Correlation<'_> {
     }
 
     /// What [`Correlation::run_depthwise`] takes for so many batches and windows.
-    pub(super) fn rooms_depthwise(&self, image: &Image, batches: usize, windows: usize) -> Rooms {
+    pub(super) fn workspace_depthwise(&self, image: &Image, counts: [usize; 2]) -> Workspace {
+        let [batches, windows] = counts;
         let [all, each] = image.windows();
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<f32>());
         let size = room::<Avx2F32>(1, 1, self.k);
         let sums = together(all, each, windows).saturating_mul(windows * each);
-        Rooms {
+        Workspace {
             left: bytes(size.saturating_mul(self.period.min(batches))),
             filled: bytes(zeros(image)),
             chains: bytes(sums.saturating_mul(MOST_PLANES)),
-            ..Rooms::default()
+            ..Workspace::default()
         }
     }
 

@@ -11,8 +11,8 @@ use super::micro::line::Line;
 use super::micro::sliding::{self, Sliding};
 use super::operand::{Operand, Scratch};
 use super::pack::{Lines, Part, Wider, room, strips};
-use super::rooms::Rooms;
 use super::windows::Seen;
+use super::workspace::Workspace;
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
@@ -58,21 +58,21 @@ impl Correlation<'_> {
     }
 
     /// What [`Correlation::run_lines`] takes for so many windows.
-    pub(super) fn rooms_lines<E: Engine>(
+    pub(super) fn workspace_lines<E: Engine>(
         &self,
         seen: &Seen,
         whole: &Image,
         (side, batches): (SideBySide, usize),
         windows: usize,
-    ) -> Rooms {
+    ) -> Workspace {
         let count = windows.min(self.most_lines::<E>(whole));
-        let Some(image) = Image::of(seen, Some(0..count)) else { return Rooms::default() };
+        let Some(image) = Image::of(seen, Some(0..count)) else { return Workspace::default() };
         let Band { image: places, counts, .. } = Band::of(&image);
         let columns: usize = counts.iter().product();
         let a = Operand { source: self.a, columns: false };
         let [kept, _] = self.kept::<E>(side, &(0..batches));
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
-        Rooms {
+        Workspace {
             left: bytes(room::<E>(E::LANES, 1, self.k).saturating_mul(kept)),
             right: bytes(places.most_room().saturating_mul(E::LANES)),
             filled: bytes(a.filled(E::LANES, self.k).max(places.lines_beside(E::LANES))),

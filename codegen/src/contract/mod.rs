@@ -38,7 +38,6 @@ mod phases;
 mod positions;
 mod prefetch;
 mod ready;
-mod rooms;
 mod schedule;
 mod shared;
 mod span;
@@ -49,6 +48,7 @@ mod transposed;
 #[cfg(feature = "versus")]
 pub(crate) mod versus;
 mod windows;
+mod workspace;
 
 pub(crate) use attend::{
     Dropped, Gradients, Place, Problem, QUERIES, Unit, attend, chosen_for_attention, numbers,
@@ -62,11 +62,11 @@ pub(crate) use panels::{PIECE, Panels, keep};
 pub(crate) use phases::Phases;
 pub(crate) use positions::Positions;
 pub(crate) use prefetch::Prefetch;
-pub(crate) use rooms::{Rooms, rooms, rooms_to_keep};
 pub(crate) use schedule::{Chosen, Shared};
 pub(crate) use shared::{Kept, can_be_shared, shared_bytes};
 pub(crate) use transposed::{Placed, Transposed};
 pub(crate) use windows::{Axis, Bound, MOST_BOUNDS, Seen};
+pub(crate) use workspace::{Workspace, workspace, workspace_to_keep};
 
 use crate::machine::{Cpu, InstructionSet};
 use blocking::Blocking;
@@ -139,8 +139,8 @@ pub(crate) unsafe fn contract(
         return;
     }
     let work = Work::new(cpu, rows, cols, k, [a, b], prefetched);
-    let rooms = || work.all_rooms(acc);
-    scratch.held_to(rooms, |scratch| {
+    let workspace = || work.workspace(acc);
+    scratch.held_to(workspace, |scratch| {
         #[cfg(target_arch = "x86_64")]
         if acc == DType::F32
             && let Some(columns) = work.along_k()

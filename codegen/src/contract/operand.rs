@@ -3,9 +3,9 @@
 use super::micro::Engine;
 use super::pack::{Elements, Lines, Matrices, Wider, pack, pack_apart, strips};
 use super::panels::Panels;
-use super::rooms::Rooms;
 use super::schedule::Load;
 use super::windows::{Brought, Runs, Seen, bring, brought, grow};
+use super::workspace::Workspace;
 use crate::error::no_memory;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -268,36 +268,35 @@ impl Scratch {
     ///
     /// # Errors
     /// The bytes that are not there.
-    pub(crate) fn reserve(&mut self, rooms: &Rooms) -> Result<(), usize> {
-        self.left.grow(rooms.left)?;
-        self.right.grow(rooms.right)?;
-        self.filled.grow(rooms.filled)?;
-        self.chains.grow(rooms.chains)?;
-        self.sums.grow(rooms.sums)?;
-        if self.steps.capacity() < rooms.steps {
-            grow(&mut self.steps, rooms.steps)?;
+    pub(crate) fn reserve(&mut self, need: &Workspace) -> Result<(), usize> {
+        self.left.grow(need.left)?;
+        self.right.grow(need.right)?;
+        self.filled.grow(need.filled)?;
+        self.chains.grow(need.chains)?;
+        self.sums.grow(need.sums)?;
+        if self.steps.capacity() < need.steps {
+            grow(&mut self.steps, need.steps)?;
         }
-        self.runs.reserve(rooms.listed)
+        self.runs.reserve(need.listed)
     }
 
-    /// Runs something that takes no more than `rooms` says. Debug builds reserve that first and hold it to what it said: what is reserved before
-    /// a step is the same.
+    /// Calls `run`, which uses at most `workspace`. Debug builds reserve exactly that much before it.
     ///
     /// # Panics
-    /// In debug builds, if it takes more.
+    /// In debug builds, if `run` uses more.
     #[inline(always)]
     pub(super) fn held_to<T>(
         &mut self,
-        rooms: impl FnOnce() -> Rooms,
+        workspace: impl FnOnce() -> Workspace,
         run: impl FnOnce(&mut Scratch) -> T,
     ) -> T {
         if !cfg!(debug_assertions) {
             return run(self);
         }
-        let rooms = rooms();
-        self.reserve(&rooms).unwrap_or_else(|bytes| no_memory(bytes));
+        let need = workspace();
+        self.reserve(&need).unwrap_or_else(|bytes| no_memory(bytes));
         let lists = self.lists();
-        self.limit([rooms.left, rooms.right, rooms.filled, rooms.chains, rooms.sums]);
+        self.limit([need.left, need.right, need.filled, need.chains, need.sums]);
         let result = run(self);
         self.limit([usize::MAX; 5]);
         assert_eq!(lists, self.lists(), "lists of windows were not reserved");

@@ -7,11 +7,11 @@ use super::micro::Engine;
 use super::micro::sweep::{Strip, Sweep, TAPS};
 use super::operand::{Scratch, Source};
 use super::pack::{Elements, Wider};
-use super::rooms::Rooms;
 use super::schedule::{Chosen, Layout, Load, Pass, Schedule};
 use super::shared::add_up;
 use super::windows::{Axis, MOST_BOUNDS, Seen};
 use super::with_engine;
+use super::workspace::Workspace;
 use crate::machine::{Cpu, InstructionSet};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
@@ -126,8 +126,8 @@ impl OverLines<'_> {
         hand: &mut Hand<'_>,
     ) {
         let count = lines.len();
-        let rooms = || self.rooms(count);
-        scratch.held_to(rooms, |scratch| {
+        let workspace = || self.workspace(count);
+        scratch.held_to(workspace, |scratch| {
             with_engine!(self.cpu, self.acc, false, E => {
                 // SAFETY: the caller's contract.
                 unsafe { self.run_with::<E>(lines, at, scratch, hand) }
@@ -136,8 +136,8 @@ impl OverLines<'_> {
     }
 
     /// What it takes for so many lines of batches.
-    pub(crate) fn rooms(&self, count: usize) -> Rooms {
-        with_engine!(self.cpu, self.acc, false, E => self.rooms_with::<E>(count))
+    pub(crate) fn workspace(&self, count: usize) -> Workspace {
+        with_engine!(self.cpu, self.acc, false, E => self.workspace_with::<E>(count))
     }
 
     /// What is chosen.
@@ -152,7 +152,7 @@ impl OverLines<'_> {
         })
     }
 
-    fn rooms_with<E: Engine>(&self, count: usize) -> Rooms {
+    fn workspace_with<E: Engine>(&self, count: usize) -> Workspace {
         let LinesOfWindows { counts: [lines, windows], .. } = *self.lines;
         let image = Image::of(&self.lines.seen, None).expect("as it was");
         let [down, across] = image.of_plane().expect("as it was").map(|along| along.places());
@@ -162,13 +162,13 @@ impl OverLines<'_> {
             false => bytes(rows.saturating_mul(columns).saturating_add(BEHIND)),
         };
         let sums = bytes(COLUMNS.saturating_mul(windows.next_multiple_of(E::LANES)));
-        Rooms {
+        Workspace {
             left: plane(lines, windows),
             right: plane(down.len(), across.len()),
             filled: bytes(windows.saturating_mul(COLUMNS * (1 + count)).saturating_add(BEHIND)),
             chains: sums,
             sums,
-            ..Rooms::default()
+            ..Workspace::default()
         }
     }
 

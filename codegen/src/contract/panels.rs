@@ -7,8 +7,8 @@
 use super::micro::Engine;
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Wider, pack, panels, room};
-use super::rooms::rooms_to_keep;
 use super::with_engine;
+use super::workspace::workspace_to_keep;
 use crate::machine::{Cpu, InstructionSet};
 use crate::routines::{NarrowFloat, Tiles};
 use std::ops::Range;
@@ -79,8 +79,8 @@ pub(crate) unsafe fn keep(
     scratch: &mut Scratch,
     to: *mut u8,
 ) -> u16 {
-    let rooms = || rooms_to_keep(cpu, panels);
-    scratch.held_to(rooms, |scratch| {
+    let workspace = || workspace_to_keep(cpu, panels);
+    scratch.held_to(workspace, |scratch| {
         let tiles = Tiles::of(cpu.instructions);
         with_engine!(cpu, panels.acc, panels.pairs, E => {
             // SAFETY: the caller's contract.

@@ -19,12 +19,12 @@ use super::operand::{Operand, Scratch, Source};
 use super::pack::{Lines, panels, room, turn_sums};
 use super::prefetch::Later;
 use super::ready::{Ready, TOGETHER, Way, packed_line};
-use super::rooms::Rooms;
 use super::schedule::{Chosen, Load, Schedule};
 use super::shared::Kept;
 use super::span::may_be_subnormal;
 use super::stretch::{Cut, Stretch};
 use super::windows::brought;
+use super::workspace::Workspace;
 use super::{groups, with_engine};
 use crate::machine::{Cpu, InstructionSet};
 use smallvec::smallvec;
@@ -70,8 +70,8 @@ impl Positions<'_> {
         if counts.contains(&0) {
             return;
         }
-        let rooms = || self.rooms(counts, k);
-        scratch.held_to(rooms, |scratch| {
+        let workspace = || self.workspace(counts, k);
+        scratch.held_to(workspace, |scratch| {
             with_engine!(self.cpu, self.acc, self.in_pairs(), E => {
                 // SAFETY: the caller's contract.
                 unsafe { self.run_with::<E>(part, k, scratch, hand) }
@@ -80,8 +80,8 @@ impl Positions<'_> {
     }
 
     /// What it takes for so many rows and channels.
-    pub(crate) fn rooms(&self, counts: [usize; 2], k: usize) -> Rooms {
-        with_engine!(self.cpu, self.acc, self.in_pairs(), E => self.rooms_with::<E>(counts, k))
+    pub(crate) fn workspace(&self, counts: [usize; 2], k: usize) -> Workspace {
+        with_engine!(self.cpu, self.acc, self.in_pairs(), E => self.workspace_with::<E>(counts, k))
     }
 
     /// What is chosen for these rows and channels, where `split_k` threads share `k`.
@@ -117,14 +117,14 @@ impl Positions<'_> {
         self.cpu.pairs && all_bf16 && (distances.is_some() || *is_whole)
     }
 
-    fn rooms_with<E: Engine>(&self, counts: [usize; 2], k: usize) -> Rooms {
+    fn workspace_with<E: Engine>(&self, counts: [usize; 2], k: usize) -> Workspace {
         let Channels { taps, examples, .. } = *self.channels;
         let each = k / examples;
         let cut = Cut::of::<E>(self, counts, each);
         let [lines, line] = self.channels.lines();
         let most = Stretch::of(cut.examples, lines);
         let Some(image) = Image::of(&self.channels.seen_by(&most), None) else {
-            return Rooms::default();
+            return Workspace::default();
         };
         let (columns, steps) = (cut.channels * taps, most.steps(each, line).len());
         let together = cut.channels.min(TOGETHER);
@@ -153,7 +153,7 @@ impl Positions<'_> {
         };
         let packed = if way == Way::Packed { b.listed(together, steps) } else { [0; 2] };
         let listed = [0, 1].map(|i| listed[i].max(packed[i]));
-        Rooms {
+        Workspace {
             left: bytes(room::<E>(E::WIDTH, E::WIDTH, cut.packed)),
             right: bytes(of_right),
             filled: bytes(of_left.max(of_line).max(moved_room(columns))),

@@ -35,8 +35,8 @@ impl Positions<'_> {
         scratch: &mut Scratch,
     ) {
         let counts = [rows, self.channels.count];
-        let rooms = || self.rooms(counts, k);
-        scratch.held_to(rooms, |scratch| {
+        let workspace = || self.workspace(counts, k);
+        scratch.held_to(workspace, |scratch| {
             with_engine!(self.cpu, self.acc, self.in_pairs(), E => {
                 let cut = Cut::of::<E>(self, counts, k / self.channels.examples);
                 let kept = Kept { sums: kept.sums.cast(), first: kept.first };
@@ -60,8 +60,8 @@ impl Positions<'_> {
         hand: &mut Hand<'_>,
     ) {
         let counts = [rows, self.channels.count];
-        let rooms = || self.rooms(counts, k);
-        scratch.held_to(rooms, |scratch| {
+        let workspace = || self.workspace(counts, k);
+        scratch.held_to(workspace, |scratch| {
             with_engine!(self.cpu, self.acc, self.in_pairs(), E => {
                 let cut = Cut::of::<E>(self, counts, k / self.channels.examples);
                 let columns = self.channels.count * self.channels.taps;

@@ -9,9 +9,9 @@ use super::micro::Engine;
 use super::micro::alternating::{Alternating, Kind, MOST_VECTORS, Places};
 use super::operand::Scratch;
 use super::pack::Lines;
-use super::rooms::Rooms;
 use super::schedule::{Chosen, Layout, Load, Pass, Schedule};
 use super::with_engine;
+use super::workspace::Workspace;
 use crate::machine::{Cpu, InstructionSet};
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -127,9 +127,9 @@ impl Transposed<'_> {
     }
 
     /// What it takes.
-    pub(crate) fn rooms(&self) -> Rooms {
+    pub(crate) fn workspace(&self) -> Workspace {
         let cpu = self.cpu();
-        with_engine!(cpu, self.acc(), false, E => self.rooms_with::<E>())
+        with_engine!(cpu, self.acc(), false, E => self.workspace_with::<E>())
     }
 
     /// What is chosen.
@@ -142,7 +142,7 @@ impl Transposed<'_> {
         Chosen { tile, ..Chosen::new(schedule, [weight, Load::Padded]) }
     }
 
-    fn rooms_with<E: Engine>(&self) -> Rooms {
+    fn workspace_with<E: Engine>(&self) -> Workspace {
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         let [height, width] = self.to;
         let sums = match self.is_stored::<E>() {
@@ -150,11 +150,11 @@ impl Transposed<'_> {
             true => width,
             false => height.saturating_mul(width),
         };
-        Rooms {
+        Workspace {
             left: bytes(self.window().saturating_add(BEHIND)),
             right: bytes(self.framed().room()),
             sums: bytes(sums.saturating_add(2 * BEHIND)),
-            ..Rooms::default()
+            ..Workspace::default()
         }
     }
 
@@ -176,7 +176,7 @@ impl Transposed<'_> {
         hand: &mut Hand<'_>,
     ) {
         scratch.held_to(
-            || self.rooms(),
+            || self.workspace(),
             |scratch| {
                 let cpu = self.cpu();
                 with_engine!(cpu, self.acc(), false, E => {

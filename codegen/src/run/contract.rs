@@ -12,7 +12,7 @@ use super::positions::OverPositions;
 use super::sums::Sums;
 use super::together::{Together, seen};
 use super::{Invocation, Slots};
-use crate::contract::{self as products, PIECE, Panels, Prefetch, Rooms, Seen, Shared, Source};
+use crate::contract::{self as products, PIECE, Panels, Prefetch, Seen, Shared, Source, Workspace};
 use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};
 use crate::threads::part;
@@ -137,7 +137,7 @@ pub(super) fn workspace(
     contract: &BoundContract,
     machine: &Machine,
     packing: Option<&Packing>,
-) -> (usize, Rooms) {
+) -> (usize, Workspace) {
     let cpu = &machine.cpu;
     match Driver::of(contract, cpu) {
         Driver::Lines(lines) => return lines.workspace(contract, machine),
@@ -145,25 +145,24 @@ pub(super) fn workspace(
         Driver::Images(images) => return images.workspace(contract, machine),
         Driver::Product => {}
     }
-    let part_rooms = |together: &Together, [a, b]: [Source<'_>; 2]| {
+    let of_part = |together: &Together, [a, b]: [Source<'_>; 2]| {
         let cut = cut(contract, machine, together, matches!(b, Source::Packed { .. }));
         let [down, across] = cut.grid;
         let of = |i: usize| {
             let rows = part(contract.m, cut.units[0], down, i / across).len();
             let cols = part(together.columns(), cut.units[1], across, i % across).len();
-            products::rooms(cpu, contract.acc, [rows, cols, contract.k], [&a, &b])
+            products::workspace(cpu, contract.acc, [rows, cols, contract.k], [&a, &b])
         };
-        (cut.tasks(), (0..down * across).map(of).fold(Rooms::default(), Rooms::max))
+        (cut.tasks(), (0..down * across).map(of).fold(Workspace::default(), Workspace::max))
     };
     let together = Together::of(contract, cpu);
-    let (tasks, all) = with_sources(contract, &together, |sources| part_rooms(&together, sources));
+    let (tasks, all) = with_sources(contract, &together, |sources| of_part(&together, sources));
     let Some(packing) = packing else { return (tasks, all) };
     // The first runs are those without panels. What packs all of them takes a part's room as well.
-    let to_keep = products::rooms_to_keep(cpu, &packing.panels);
+    let to_keep = products::workspace_to_keep(cpu, &packing.panels);
     let kept = Source::Packed { base: std::ptr::null(), panels: packing.panels, least: u16::MAX };
     let none = Together::none(contract);
-    let (tasks_with, all_with) =
-        with_sources(contract, &none, |[a, _]| part_rooms(&none, [a, kept]));
+    let (tasks_with, all_with) = with_sources(contract, &none, |[a, _]| of_part(&none, [a, kept]));
     (tasks.max(tasks_with), all.max(all_with).max(to_keep))
 }
 

@@ -6,7 +6,7 @@ use super::memory::{self, Address, Operand};
 use super::sums::{Sums, stored};
 use super::together::seen;
 use super::{Invocation, Slots};
-use crate::contract::{Correlation, Image, Rooms, Seen, Shared, SideBySide, Source, Stored};
+use crate::contract::{Correlation, Image, Seen, Shared, SideBySide, Source, Stored, Workspace};
 use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};
 use crate::threads::part;
@@ -158,17 +158,17 @@ impl Images {
     }
 
     /// In how many parts, at most, and what any of them takes.
-    pub(super) fn workspace(&self, contract: &BoundContract, machine: &Machine) -> (usize, Rooms) {
-        let cut = self.cut(contract, machine);
-        let [left, right] = &contract.factors;
+    pub(super) fn workspace(&self, bound: &BoundContract, machine: &Machine) -> (usize, Workspace) {
+        let cut = self.cut(bound, machine);
+        let [left, right] = &bound.factors;
         let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
         let of = |task: usize| {
-            let (rows, batches, windows) = self.task(contract, cut, task);
-            let work = self.correlation(contract, &machine.cpu, sources, rows);
-            work.rooms([batches.len(), windows.len()])
+            let (rows, batches, windows) = self.task(bound, cut, task);
+            let work = self.correlation(bound, &machine.cpu, sources, rows);
+            work.workspace([batches.len(), windows.len()])
         };
         let tasks = cut.iter().product();
-        (tasks, (0..tasks).map(of).fold(Rooms::default(), Rooms::max))
+        (tasks, (0..tasks).map(of).fold(Workspace::default(), Workspace::max))
     }
 
     /// What is chosen for the first task, and how threads cut the run.

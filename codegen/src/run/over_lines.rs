@@ -7,7 +7,7 @@ use super::max_abs::with_places;
 use super::memory::{self, Address};
 use super::sums::Sums;
 use super::together::{axis, seen};
-use crate::contract::{Axis, LinesOfWindows, OverLines, Rooms, Seen, Shared, Source};
+use crate::contract::{Axis, LinesOfWindows, OverLines, Seen, Shared, Source, Workspace};
 use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};
 use crate::threads::part;
@@ -62,11 +62,12 @@ impl WindowLines {
     }
 
     /// In how many parts, at most, and what any of them takes.
-    pub(super) fn workspace(&self, contract: &BoundContract, machine: &Machine) -> (usize, Rooms) {
-        let [lines, parts] = WindowLines::cut(contract, machine);
-        let [left, right] = &contract.factors;
+    pub(super) fn workspace(&self, bound: &BoundContract, machine: &Machine) -> (usize, Workspace) {
+        let [lines, parts] = WindowLines::cut(bound, machine);
+        let [left, right] = &bound.factors;
         let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
-        (parts, self.work(contract.acc, &machine.cpu, sources).rooms(lines.div_ceil(parts.max(1))))
+        let work = self.work(bound.acc, &machine.cpu, sources);
+        (parts, work.workspace(lines.div_ceil(parts.max(1))))
     }
 
     /// What is chosen, and how threads cut the run.

@@ -9,7 +9,7 @@ use super::memory::{self, Address, with_room};
 use super::sums::Sums;
 use super::together::seen;
 use crate::contract::{
-    Channels, Positions, Rooms, Seen, Shared, Source, can_be_shared, shared_bytes,
+    Channels, Positions, Seen, Shared, Source, Workspace, can_be_shared, shared_bytes,
 };
 use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};
@@ -186,20 +186,20 @@ impl OverPositions {
     }
 
     /// In how many parts, at most, and what any of them takes.
-    pub(super) fn workspace(&self, contract: &BoundContract, machine: &Machine) -> (usize, Rooms) {
-        let [left, right] = self.factors(contract);
+    pub(super) fn workspace(&self, bound: &BoundContract, machine: &Machine) -> (usize, Workspace) {
+        let [left, right] = self.factors(bound);
         let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
-        let work = self.work(contract.acc, &machine.cpu, sources);
-        if let Some((_, parts)) = self.shares(contract, machine) {
-            return (parts, work.rooms([self.sizes[0], self.channels.count], contract.k));
+        let work = self.work(bound.acc, &machine.cpu, sources);
+        if let Some((_, parts)) = self.shares(bound, machine) {
+            return (parts, work.workspace([self.sizes[0], self.channels.count], bound.k));
         }
-        let cut = self.cut(contract, machine);
+        let cut = self.cut(bound, machine);
         let of = |task: usize| {
-            let [_, channels, rows] = self.task(contract, cut, task);
-            work.rooms([rows.len(), channels.len()], contract.k)
+            let [_, channels, rows] = self.task(bound, cut, task);
+            work.workspace([rows.len(), channels.len()], bound.k)
         };
         let tasks = cut.iter().product();
-        (tasks, (0..tasks).map(of).fold(Rooms::default(), Rooms::max))
+        (tasks, (0..tasks).map(of).fold(Workspace::default(), Workspace::max))
     }
 
     /// What is chosen for the first task, and how threads cut the run.

@@ -4,7 +4,7 @@
 use super::transposed;
 use super::{Packing, ROOM_FROM, attention, contract, lines, max_abs, memory, nest, room_bytes};
 use crate::code::cache::Program;
-use crate::contract::Rooms;
+use crate::contract::Workspace;
 use crate::error::no_memory;
 use crate::machine::Machine;
 use crate::plan::{BoundDispatch, Dispatch};
@@ -17,7 +17,7 @@ pub(crate) struct Need {
     /// For what threads share where that is not memory of the binding, of the thread that launches.
     pub(super) shared: usize,
     /// For packing.
-    pub(super) workspace: Rooms,
+    pub(super) workspace: Workspace,
 }
 
 impl Need {
@@ -35,7 +35,7 @@ impl Need {
             Dispatch::Nest(nest) => {
                 let tasks = nest::parts(nest, machine);
                 let places = max_abs::bytes(&nest.largest, tasks, nest.segments.len());
-                (places, Rooms::default())
+                (places, Workspace::default())
             }
             Dispatch::Contract(c) => {
                 let (tasks, workspace) = contract::workspace(c, machine, packing);
@@ -43,7 +43,7 @@ impl Need {
             }
             Dispatch::Transposed(of) => (0, transposed::workspace(of, &machine.cpu)),
             Dispatch::Scatter(_) | Dispatch::Lines(_) | Dispatch::Attention(_) => {
-                (0, Rooms::default())
+                (0, Workspace::default())
             }
         };
         let functions = match dispatch {

@@ -2,7 +2,7 @@
 
 use super::Invocation;
 use super::memory::{self, Address, Rows, copy_rows, narrow_rows};
-use crate::contract::{Phases, Rooms, Shared, Transposed};
+use crate::contract::{Phases, Shared, Transposed, Workspace};
 use crate::machine::{Cpu, Machine};
 use crate::plan::transposed::TransposedDispatch as Dispatch;
 use crate::routines::{NarrowFloat, Tiles};
@@ -87,8 +87,8 @@ fn task(
 }
 
 /// What each thread takes.
-pub(super) fn workspace(of: &TransposedDispatch, cpu: &Cpu) -> Rooms {
-    depthwise(of, cpu).map_or_else(|| phases(of, cpu).rooms(), |work| work.rooms())
+pub(super) fn workspace(of: &TransposedDispatch, cpu: &Cpu) -> Workspace {
+    depthwise(of, cpu).map_or_else(|| phases(of, cpu).workspace(), |work| work.workspace())
 }
 
 /// What is chosen for the first task, and how threads cut the run.

@@ -11,11 +11,11 @@ use super::micro::spots::Spots;
 use super::operand::Scratch;
 use super::pack::{Elements, strips, turn_sums};
 use super::prefetch::{LINE, Later};
-use super::rooms::Rooms;
 use super::schedule::{Chosen, Load, Schedule};
 use super::span::may_be_subnormal;
 use super::transposed::Framed;
 use super::with_engine;
+use super::workspace::Workspace;
 use crate::machine::{Cpu, InstructionSet};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
@@ -115,8 +115,8 @@ impl Phases<'_> {
     }
 
     /// What it takes.
-    pub(crate) fn rooms(&self) -> Rooms {
-        with_engine!(self.cpu, self.acc(), self.in_pairs(), E => self.rooms_with::<E>())
+    pub(crate) fn workspace(&self) -> Workspace {
+        with_engine!(self.cpu, self.acc(), self.in_pairs(), E => self.workspace_with::<E>())
     }
 
     /// What is chosen for this number of groups.
@@ -132,19 +132,19 @@ impl Phases<'_> {
         })
     }
 
-    fn rooms_with<E: Engine>(&self) -> Rooms {
+    fn workspace_with<E: Engine>(&self) -> Workspace {
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         let [height, width] = self.to;
         let rows = self.most::<E>().min(height);
         let sums = rows.saturating_mul(width).saturating_mul(2 * E::LANES);
-        Rooms {
+        Workspace {
             left: bytes(self.packed::<E>()),
             right: bytes(self.image::<E>()),
             filled: bytes(self.turned::<E>()),
             sums: bytes(sums.saturating_add(BEHIND)),
             chains: bytes(sums.saturating_add(BEHIND)),
             steps: rows.saturating_mul(width).saturating_mul(2).saturating_add(self.numbers::<E>()),
-            ..Rooms::default()
+            ..Workspace::default()
         }
     }
 
@@ -195,7 +195,7 @@ impl Phases<'_> {
             return;
         }
         scratch.held_to(
-            || self.rooms(),
+            || self.workspace(),
             |scratch| {
                 with_engine!(self.cpu, self.acc(), self.in_pairs(), E => {
                     // SAFETY: the caller's contract.

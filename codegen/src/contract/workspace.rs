@@ -1,4 +1,4 @@
-//! [`Rooms`]: how much memory a contraction packs into, so that it is there before the contraction runs.
+//! [`Workspace`]: the buffers that a contraction packs into, sized before it runs.
 
 #[cfg(target_arch = "x86_64")]
 use super::along::TOGETHER;
@@ -17,7 +17,7 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// The most bytes that each buffer of a [`Scratch`](super::Scratch) gets to hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rooms {
+pub(crate) struct Workspace {
     pub(super) left: usize,
     pub(super) right: usize,
     pub(super) filled: usize,
@@ -29,10 +29,10 @@ pub(crate) struct Rooms {
     pub(super) steps: usize,
 }
 
-impl Rooms {
+impl Workspace {
     /// Enough for both.
-    pub(crate) fn max(self, other: Rooms) -> Rooms {
-        Rooms {
+    pub(crate) fn max(self, other: Workspace) -> Workspace {
+        Workspace {
             left: self.left.max(other.left),
             right: self.right.max(other.right),
             filled: self.filled.max(other.filled),
@@ -45,16 +45,16 @@ impl Rooms {
 
     /// The bytes of all.
     pub(crate) fn bytes(&self) -> usize {
-        let Rooms { left, right, filled, chains, sums, listed, steps } = *self;
+        let Workspace { left, right, filled, chains, sums, listed, steps } = *self;
         let steps = steps.saturating_mul(size_of::<isize>());
         let buffers = [left, right, filled, chains, sums, Runs::bytes_of(listed), steps];
         buffers.into_iter().fold(0, usize::saturating_add)
     }
 
     /// As many bytes for each of these numbers; lists stay as long.
-    fn times(self, bytes: usize) -> Rooms {
+    fn times(self, bytes: usize) -> Workspace {
         let times = |numbers: usize| numbers.saturating_mul(bytes);
-        Rooms {
+        Workspace {
             left: times(self.left),
             right: times(self.right),
             filled: times(self.filled),
@@ -67,24 +67,24 @@ impl Rooms {
 }
 
 /// What [`super::contract()`] needs for so many rows and columns, wherever they begin and wherever matrices lie.
-pub(crate) fn rooms(
+pub(crate) fn workspace(
     cpu: &Cpu,
     acc: DType,
     [rows, cols, k]: [usize; 3],
     [a, b]: [&Source<'_>; 2],
-) -> Rooms {
+) -> Workspace {
     if rows == 0 || cols == 0 {
-        return Rooms::default();
+        return Workspace::default();
     }
-    Work::new(cpu, 0..rows, 0..cols, k, [a, b], &[]).all_rooms(acc)
+    Work::new(cpu, 0..rows, 0..cols, k, [a, b], &[]).workspace(acc)
 }
 
 /// What [`super::keep`] needs for any piece.
-pub(crate) fn rooms_to_keep(cpu: &Cpu, panels: &Panels) -> Rooms {
+pub(crate) fn workspace_to_keep(cpu: &Cpu, panels: &Panels) -> Workspace {
     with_engine!(cpu, panels.acc(), panels.pairs, E => {
         let right = room_of::<E>(PIECE, E::WIDTH, CONTRACT_BLOCK);
         let filled = PIECE * CONTRACT_BLOCK;
-        Rooms { right, filled, ..Rooms::default() }.times(size_of::<<E as Engine>::Num>())
+        Workspace { right, filled, ..Workspace::default() }.times(size_of::<<E as Engine>::Num>())
     })
 }
 
@@ -99,17 +99,17 @@ fn room_of<E: Engine>(lines: usize, width: usize, k: usize) -> usize {
 
 impl Work<'_> {
     /// What it needs, in whichever way it runs.
-    pub(super) fn all_rooms(&self, acc: DType) -> Rooms {
+    pub(super) fn workspace(&self, acc: DType) -> Workspace {
         #[cfg(target_arch = "x86_64")]
         if acc == DType::F32 && self.along_k().is_some() {
-            return self.rooms_of_few();
+            return self.workspace_of_few();
         }
         let cpu = self.cpu;
-        with_engine!(cpu, acc, self.in_pairs(), E => self.rooms::<E>())
+        with_engine!(cpu, acc, self.in_pairs(), E => self.workspace_with::<E>())
     }
 
     /// What [`Work::run`] needs.
-    fn rooms<E: Engine>(&self) -> Rooms {
+    fn workspace_with<E: Engine>(&self) -> Workspace {
         let (blocking, part, one_group) = self.cut::<E>();
         let (m, n, k) = (self.rows.len(), self.cols.len(), self.k);
         let rows = if one_group { m } else { blocking.rows.min(m) };
@@ -131,20 +131,20 @@ impl Work<'_> {
         let filled = self.a.filled(rows, block).max(of_right).max(self.dense(rows, cols));
         let (chains, sums) = (chain_room::<E>(rows), sums::<E>(rows, cols));
         let listed = most(self.a.listed(rows, block), self.b.listed(cols, block));
-        Rooms { left, right, filled, chains, sums, listed, steps: 0 }.times(size_of::<E::Num>())
+        Workspace { left, right, filled, chains, sums, listed, steps: 0 }.times(size_of::<E::Num>())
     }
 
     /// What [`Work::run_few`] needs.
     #[cfg(target_arch = "x86_64")]
-    fn rooms_of_few(&self) -> Rooms {
+    fn workspace_of_few(&self) -> Workspace {
         type E = micro::avx512::Avx512F32;
         let (m, n, k) = (self.rows.len(), self.cols.len().min(TOGETHER), self.k);
-        Rooms {
+        Workspace {
             left: room_of::<E>(m, 1, k),
             filled: self.a.filled(m, k).max(self.dense(m, n)),
             listed: self.a.listed(m, k),
             sums: sums::<E>(m, n),
-            ..Rooms::default()
+            ..Workspace::default()
         }
         .times(size_of::<f32>())
     }
