@@ -48,7 +48,7 @@ pub(crate) struct Problem<'a> {
     pub(crate) given: Option<[Place; 3]>,
     /// The results.
     pub(crate) results: [Place; 3],
-    /// Each query sees the keys up to its own position.
+    /// Each query attends to the keys up to its own position.
     pub(crate) causal: bool,
     /// What scores are multiplied by.
     pub(crate) scale: f64,
@@ -99,7 +99,8 @@ pub(crate) fn chosen_for_attention() -> Chosen {
 ///
 /// # Safety
 ///
-/// The CPU must be this one. Operands must be readable and results writable for the sizes, and nobody else may write the results of the unit or read them.
+/// The CPU must be this one. Operands must be readable and results writable for the sizes. Nobody
+/// else may read or write the results of the unit meanwhile.
 pub(crate) unsafe fn attend(problem: &Problem<'_>, unit: &Unit, memory: &mut [f64]) {
     let dtype = match problem.operands[0].dtype {
         DType::F64 => DType::F64,
@@ -132,7 +133,7 @@ impl Problem<'_> {
         Tiles::of(self.cpu.instructions)
     }
 
-    /// How many keys the queries before `end` see.
+    /// Keys that the queries before `end` attend to.
     fn seen(&self, end: usize) -> usize {
         if self.causal { self.extents.keys.min(end) } else { self.extents.keys }
     }

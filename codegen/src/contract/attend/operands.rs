@@ -5,7 +5,7 @@ use crate::routines::Tiles;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::attention::{Seeds, is_kept};
 
-/// Where an operand or a result lies, over four axes.
+/// Address and strides of an operand or a result of four axes.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     /// Its first element.
@@ -15,7 +15,7 @@ pub(crate) struct Place {
     pub(crate) strides: [isize; 4],
 }
 
-// SAFETY: an address is only a number; what is at it is read and written by `attend`, whose caller splits results among threads.
+// SAFETY: an address is a number; `attend` uses it, and its caller splits results among threads.
 unsafe impl Send for Place {}
 // SAFETY: as above.
 unsafe impl Sync for Place {}
@@ -130,7 +130,7 @@ impl Place {
         }
     }
 
-    /// Writes numbers side by side, rounded.
+    /// Writes contiguous numbers, rounded.
     ///
     /// # Safety
     ///
@@ -147,7 +147,7 @@ impl Place {
     }
 }
 
-/// True if all of them are finite; looked at in groups, since a loop that may end at each number runs in no vectors.
+/// True if all are finite. Groups of fixed size vectorise; a loop that may end anywhere does not.
 fn all_finite<N: Real>(numbers: &[N]) -> bool {
     numbers.chunks(1024).all(|some| some.iter().fold(true, |all, x| all & x.is_finite()))
 }

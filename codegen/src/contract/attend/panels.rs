@@ -1,6 +1,6 @@
 //! Products of attention: packed columns of a right operand, and rows of weights that may be zero.
 //!
-//! Columns are packed in groups of as many keys as a block has, since a block begins at a panel, whatever the width of an engine's panels.
+//! Columns are packed in groups of [`KEYS`], so that a block starts at a panel of any width.
 
 use super::super::micro::{Engine, Strip};
 use super::super::pack::{Lines, Wider, pack, panels, room, strips};
@@ -16,7 +16,7 @@ pub(super) fn panel_room(columns: usize, steps: usize) -> usize {
     (columns + columns.div_ceil(KEYS) * WIDEST) * steps + LANES
 }
 
-/// Where a column that begins a group lies in panels of that width, in columns.
+/// The first column of a group in panels of that width.
 fn beginning(column: usize, width: usize) -> usize {
     column / KEYS * KEYS.next_multiple_of(width)
 }
@@ -48,7 +48,7 @@ impl<'a, N: Real> Panels<'a, N> {
             let base = from[first * across..].as_ptr().cast();
             let (across, along) = (across as isize, along as isize);
             let lines = Lines { base, dtype: N::DTYPE, round: None, across, along };
-            // SAFETY: all lines lie in `from`, and there is room for them; `attend` is called for the CPU of the engine.
+            // SAFETY: lines are in `from` and fit `to`; `attend` is called for the engine's CPU.
             unsafe { pack::<E>(lines, panels(count, E::WIDTH), steps, to.as_mut_ptr()) };
         }
         Panels { numbers: to, steps }
@@ -103,7 +103,7 @@ pub(super) fn product<E: Engine<Num: Real>>(
                     rounded: false,
                     tiny: false,
                 };
-                // SAFETY: everything is inside of the slices, as it has been asserted; `attend` is called for the CPU of the engine.
+                // SAFETY: the asserts bound all slices; `attend` is called for the engine's CPU.
                 unsafe { E::strip(strip.count, panel.count.div_ceil(E::LANES), &strip_of) };
             }
         }

@@ -42,8 +42,8 @@ impl Image {
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's. What windows see must be readable where it is there; the image must be writable for [`Image::room`] of each operand that
-    /// there is room for, the line for [`Image::line`].
+    /// The CPU must be the engine's. What windows read in bounds must be readable, the image
+    /// writable for [`Image::room`] of each reserved operand, the line for [`Image::line`].
     pub(in crate::contract) unsafe fn fill<E: Engine>(
         &self,
         from: Elements,
@@ -196,7 +196,7 @@ impl Image {
             }
             let lines = |row: isize| base.moved(row * along).lines(across, along);
             if width == 1 && across == 1 && along != 1 {
-                // SAFETY: the caller's contract. Numbers behind a line are zeros, or those of the next one, which comes later.
+                // SAFETY: as above. Behind a line are zeros, or the next line's, which comes later.
                 unsafe { E::pack(&lines(0), there.len(), rows, to.image, self.pitch) };
                 continue;
             }
@@ -230,7 +230,7 @@ impl Image {
         let Places { image, line, beside: Beside { count, stride, width } } = to;
         let lines = from.lines(stride, 1);
         let all = (rows - 1) * along + length;
-        // SAFETY: elements between the first and the last of a plane, and room for as many numbers of each operand.
+        // SAFETY: elements from the first to the last of a plane, and space for their numbers.
         unsafe { E::pack(&lines, count, all, line, width) };
         for row in 0..rows {
             let from = line.wrapping_add(row * along * width).cast_const();
@@ -261,7 +261,7 @@ impl Image {
         let count = (places.len() - 1) * stride + 1;
         for row in 0..rows {
             let base = from.moved(row as isize * along + places.start * inner.stride);
-            // SAFETY: these elements lie between those that are there, and there is room for as many numbers.
+            // SAFETY: elements in bounds and those in between, and space for their numbers.
             unsafe { E::pack(&base.lines(1, 0), count, 1, line, count) };
             for (p, phase) in inner.phases.iter().enumerate() {
                 let there = inner.there(*phase);

@@ -80,7 +80,7 @@ impl Image {
 }
 
 impl Seen {
-    /// The bounds that are there.
+    /// The bounds that exist.
     fn bounds(&self) -> impl Iterator<Item = usize> {
         self.bounds.iter().enumerate().filter(|(_, bound)| bound.extent >= 0).map(|(i, _)| i)
     }
@@ -92,7 +92,7 @@ impl Seen {
         all.next().is_none().then_some(first)
     }
 
-    /// True if packing reads several columns at a time.
+    /// True if packing reads columns as vectors.
     pub(crate) fn is_packed_fast(&self, instructions: InstructionSet) -> bool {
         self.packing(instructions) < SINGLY
     }
@@ -121,7 +121,7 @@ impl Seen {
         }
     }
 
-    /// The axis of rows that moves along a bound; `None` for several, or for one that moves along others as well.
+    /// The row axis that moves along a bound; `None` for several, or if it moves along others.
     fn row_of(&self, bound: usize) -> Option<Option<usize>> {
         let mut all = (0..self.rows.len()).filter(|row| self.rows[*row].bounded[bound] != 0);
         let Some(first) = all.next() else { return Some(None) };

@@ -65,7 +65,7 @@ pub(super) struct Along {
     extent: Option<usize>,
     /// Stride of places in elements.
     pub(super) stride: isize,
-    /// The phases that windows see.
+    /// The phases that windows read.
     phases: SmallVec<[usize; 4]>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Image {
     steps: SmallVec<[Step; 4]>,
     /// Stride of lines in numbers.
     pitch: usize,
-    /// From what the first window sees first to place zero along each axis, in elements.
+    /// Offset from the first window's first position to place zero along each axis, in elements.
     pub(super) origin: isize,
     /// Offset in elements to the plane of the second steps, if two planes form pairs.
     second: Option<isize>,
@@ -201,7 +201,7 @@ impl Along {
 }
 
 impl Image {
-    /// True unless windows that are far apart make it larger than any operand.
+    /// True unless large strides make it larger than any operand.
     fn is_small(&self) -> bool {
         let size = |along: &Along| (along.size() * along.phases.len()) as f64;
         self.along.iter().map(size).product::<f64>() * (self.planes() as f64) < LARGE
@@ -446,7 +446,7 @@ impl Image {
         self.each_line(each)
     }
 
-    /// Calls `each` for each window of an image whose places this one has in order, with where it begins.
+    /// Calls `each` with the offset of each window of another image; this one has places in order.
     pub(super) fn each_window(&self, of: &Image, mut each: impl FnMut(usize)) {
         let [far, near, next] = self.window_steps(of);
         let [outer, middle, inner] = of.counts();

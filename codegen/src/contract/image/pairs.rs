@@ -25,7 +25,7 @@ pub(in crate::contract) type Distances = SmallVec<[isize; MOST_COPIES]>;
 /// Lines that all blocks fill together, so that their input stays in the first-level cache.
 const TOGETHER: usize = 16;
 
-/// Blocks of pairs of steps that lie elsewhere than in two planes.
+/// Blocks of pairs of steps that are not those of two planes.
 #[derive(Clone, Debug)]
 pub(super) struct Blocks {
     /// The period of blocks in planes.
@@ -43,7 +43,7 @@ struct Block {
     phases: [usize; AXES],
     /// Distance to the second step along each axis.
     apart: [isize; AXES],
-    /// The positions of the phase that windows see.
+    /// The positions of the phase that windows read.
     seen: [Range<usize>; AXES],
 }
 
@@ -129,7 +129,7 @@ impl Image {
         (Block { plane, ahead, phases, apart, seen }, first)
     }
 
-    /// The plane of a step and its positions in a window. Planes go on behind the last step.
+    /// The plane of a step and its positions in a window; planes continue after the last step.
     fn taken(&self, step: usize) -> (usize, [usize; AXES]) {
         let (mut rest, mut plane, mut planes) = (step, 0, 1);
         let mut taps = [0; AXES];

@@ -14,7 +14,7 @@ pub(in crate::contract) struct Alternating<T> {
     pub(in crate::contract) weights: *const T,
     pub(in crate::contract) weights_row: usize,
     pub(in crate::contract) lines: usize,
-    /// Lines are of these kinds in turn.
+    /// Lines alternate between these kinds.
     pub(in crate::contract) kinds: [Kind; 2],
     /// Destination of the sums, and the stride of lines in sums.
     pub(in crate::contract) sums: *mut u8,

@@ -138,7 +138,7 @@ pub(super) fn nearest_without_nan(sums: x86::__m256) -> x86::__m256i {
     unsafe { x86::_mm256_add_epi32(more, odd) }
 }
 
-/// Such sums in turn, rounded.
+/// Such sums interleaved and rounded.
 #[inline(always)]
 pub(super) fn bf16_in_turn(even: x86::__m256, odd: x86::__m256) -> x86::__m256i {
     // SAFETY: as above.

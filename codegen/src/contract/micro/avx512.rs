@@ -42,7 +42,7 @@ vector!(
     _mm512_add_pd
 );
 
-/// Numbers of two vectors of sixteen in turn: the first of both, and the last.
+/// Interleaves two vectors of sixteen numbers: the low half, then the high half.
 const IN_TURN: [[i32; 16]; 2] = [
     [0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23],
     [8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31],

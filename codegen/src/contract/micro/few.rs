@@ -81,8 +81,9 @@ pub(in crate::contract) fn reads(dtype: DType) -> bool {
 ///
 /// # Safety
 ///
-/// The CPU must have AVX-512F, BW and VL. The operands must be readable for these rows, columns and steps, and the sums writable
-/// for whole vectors of columns. The steps of a column must lie side by side, and [`reads`] be true of its dtype.
+/// The CPU must have AVX-512F, BW and VL. The operands must be readable, and the sums writable for
+/// whole vectors of columns. The `k` stride of columns must be one, and [`reads`] true of the
+/// dtype.
 pub(in crate::contract) unsafe fn product(
     [rows, columns, k]: [usize; 3],
     a: Rows,

@@ -20,7 +20,7 @@ pub(in crate::contract) struct Field<'a, T> {
 
 /// # Safety
 ///
-/// The CPU must have the vector; what steps and columns span must be readable, and sums writable, for `L` lines of `V` vectors.
+/// The CPU must have the vector. Steps and `L` by `V` vectors must be readable, sums writable.
 #[inline(always)]
 pub(super) unsafe fn product<T: Vector, const L: usize, const V: usize>(s: &Field<'_, T::Num>) {
     let mut acc = [[T::splat(<T::Num as super::Number>::ZERO); V]; L];

@@ -129,8 +129,8 @@ pub(super) trait Engine {
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's. Everything the strip spans must be readable, and its sums writable. The engine must read
-    /// the strip's `cell`.
+    /// The CPU must be the engine's, which must read the strip's `cell`. All that the strip spans
+    /// must be readable, and its sums writable.
     unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<Self::Num>) -> u16;
 
     /// As [`Engine::strip`], with columns read in place from an image, at one offset per step.
@@ -236,7 +236,7 @@ pub(super) trait Engine {
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's. What steps and columns span must be readable, and chains writable.
+    /// The CPU must be the engine's. What steps and columns span must be readable, chains writable.
     unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, Self::Num>);
 
     /// Accumulates up to [`Engine::LINE`] columns, a vector each, over the steps of a block.
@@ -291,7 +291,7 @@ pub(super) trait Engine {
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's. The lines must be readable, `ld` not below `count`, and `k * ld + 8` numbers writable.
+    /// The CPU must be the engine's, lines readable, `ld >= count`, `k * ld + 8` numbers writable.
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut Self::Num, ld: usize) -> u16 {
         // SAFETY: the caller's contract.
         unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) };
@@ -416,7 +416,7 @@ struct F16;
 
 /// # Safety
 ///
-/// As [`Engine::strip`], for `R` rows and `V` vectors, whose sums are rounded if they are to be `ROUNDED`.
+/// As [`Engine::strip`], for `R` rows and `V` vectors, whose sums are rounded if `ROUNDED`.
 #[inline(always)]
 unsafe fn product<T: Vector, C: Cell<T>, const R: usize, const V: usize, const ROUNDED: bool>(
     s: &Strip<T::Num>,

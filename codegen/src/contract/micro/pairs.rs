@@ -99,7 +99,7 @@ fn multiply_slowly(a: x86::__m512, b: x86::__m512, acc: x86::__m512) -> x86::__m
     x86::_mm512_fmadd_ps(c, d, x86::_mm512_fmadd_ps(a, b, acc))
 }
 
-/// Columns of bf16 whose two steps lie apart in memory, as rows of a matrix do.
+/// Columns of bf16 whose two steps are separate in memory, as rows of a matrix.
 struct Apart;
 
 impl Cell<Pairs> for Apart {
@@ -163,7 +163,7 @@ impl Cell<Pairs> for Apart {
     }
 }
 
-/// Groups of four numbers of two vectors in turn: the first of both, and the last.
+/// Interleaves two vectors by groups of four numbers: the low half, then the high half.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn fours_in_turn(even: x86::__m512, odd: x86::__m512) -> [x86::__m512; 2] {
@@ -369,7 +369,7 @@ fn nearest(x: x86::__m512) -> x86::__m256i {
     unsafe { std::mem::transmute::<x86::__m256bh, x86::__m256i>(rounded) }
 }
 
-/// The same of two vectors, one behind the other.
+/// The same of two vectors, concatenated.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn nearest_of_two(first: x86::__m512, last: x86::__m512) -> x86::__m512i {
@@ -497,8 +497,7 @@ fn try_out() -> [bool; 2] {
     [is_as_promised, is_as_promised && in_pairs < one_by_one]
 }
 
-/// The least time of 16 runs of some microseconds, since other work only ever adds to a time. A run has enough independent sums to keep
-/// the CPU busy.
+/// The least time of 16 runs, since other work only adds time. Independent sums hide the latency.
 #[target_feature(enable = "avx,avx2,avx512f,avx512vl,avx512bf16")]
 fn time(step: impl Fn(x86::__m512, x86::__m512) -> x86::__m512) -> Duration {
     let run = || {
@@ -514,10 +513,10 @@ fn time(step: impl Fn(x86::__m512, x86::__m512) -> x86::__m512) -> Duration {
     std::iter::repeat_with(run).take(16).min().unwrap_or_default()
 }
 
-/// Compares the instruction that rounds with what rounds all f32.
+/// Compares the rounding instruction with the routine that rounds all f32.
 #[target_feature(enable = "avx,avx2,avx512f,avx512vl,avx512bf16")]
 fn rounds_to_nearest() -> bool {
-    // All signs and exponents but those of subnormals, with fractions around those that round to even.
+    // All signs and exponents but subnormals, with fractions around those that round to even.
     let fractions = [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff, 0x1_7fff, 0x1_8000, 0x1_8001, 0x7f_ffff];
     let all = (1u32..512).filter(|high| high % 256 != 0);
     let mut all = all.flat_map(|high| fractions.map(|low| f32::from_bits(high << 23 | low)));
@@ -533,7 +532,7 @@ fn rounds_to_nearest() -> bool {
     })
 }
 
-/// Compares the instruction that multiplies with two fused multiply-adds on numbers that round in all ways.
+/// Compares `vdpbf16ps` with two FMAs on numbers that round in all ways.
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn is_a_chain() -> bool {
     let mut state = 1u32;

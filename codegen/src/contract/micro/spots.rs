@@ -65,7 +65,7 @@ pub(in crate::contract) fn strips_of<E: Engine>(
 ///
 /// # Safety
 ///
-/// The CPU must have the vector; what columns and steps span must be readable, and sums writable, for all columns, of which there are as many, and vectors.
+/// The CPU must have the vector; `R` by `W` columns, `V` vectors must be readable, sums writable.
 #[inline(always)]
 pub(super) unsafe fn product<T: Vector, const R: usize, const W: usize, const V: usize>(
     s: &Spots<'_, T::Num>,

@@ -152,7 +152,7 @@ impl Strip {
 ///
 /// # Safety
 ///
-/// The CPU must have the vector. What is there of the plane and of lines must be readable, and chains writable for whole vectors.
+/// The CPU must have the vector. Data in bounds must be readable, chains writable as whole vectors.
 #[inline(always)]
 pub(super) unsafe fn product<V: Vector, C: Sight<V>, const S: usize, const HAS_MANY: bool>(
     s: &Sweep<'_, V::Num>,

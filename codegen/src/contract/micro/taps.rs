@@ -34,7 +34,7 @@ impl<T> Taps<'_, T> {
 
 /// # Safety
 ///
-/// The CPU must have the vector; what the strip spans must be readable, and its sums writable, for `R` rows and `V` vectors.
+/// The CPU must have the vector. `R` rows and `V` vectors must be readable, their sums writable.
 #[inline(always)]
 pub(super) unsafe fn product<T: Vector, const R: usize, const V: usize, const ROUNDED: bool>(
     s: &Taps<'_, T::Num>,

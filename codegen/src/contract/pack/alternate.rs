@@ -34,7 +34,7 @@ pub(in crate::contract) unsafe fn alternate_f32(
 
 /// # Safety
 ///
-/// As [`alternate_f32`], for eight elements at least of the octets' dtype, and all of a kind or none.
+/// As [`alternate_f32`], for eight octet elements at least, and all or none of each parity.
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn alternate<O: Octet>(base: *const u8, rows: Rows, to: [Alternate<f32>; 2]) {
     let Rows { count, along, elements, pitch, .. } = rows;

@@ -65,7 +65,7 @@ fn ask_for(from: &Elements, row: isize, offset: Option<&isize>, count: usize) {
     ask_bytes(from.moved(*offset).base, count * row * from.dtype.bytes());
 }
 
-/// [`Engine::pack_apart`](super::super::micro::Engine::pack_apart) into f32, sixteen rows at a time.
+/// `Engine::pack_apart` into f32, sixteen rows at a time.
 ///
 /// # Safety
 ///
@@ -130,7 +130,7 @@ unsafe fn sixteens<N: Numbers>(
     }
 }
 
-/// [`Engine::pack_apart`](super::super::micro::Engine::pack_apart) into f32, eight rows at a time.
+/// `Engine::pack_apart` into f32, eight rows at a time.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Packing into f32, or into pairs of bf16, with AVX-512: sixteen lines by sixteen numbers at a time.
+//! Packs into f32, or into pairs of bf16, with AVX-512: sixteen lines by sixteen numbers at once.
 
 use super::loads::{
     Bf16, F16, F32, Numbers, One, RoundedToBf16, RoundedToF16, Two, first, least_of, pair, smaller,
@@ -131,7 +131,7 @@ pub(in crate::contract) unsafe fn join_pairs(
     let end = count - apart.max(0) as usize;
     for i in (first..end.saturating_sub(LANES - 1)).step_by(LANES) {
         let at = from.wrapping_add(i);
-        // SAFETY: the caller's contract; where it is joined in place, what is read has not been yet.
+        // SAFETY: the caller's contract; in place, what is read has not been overwritten.
         let step = unsafe { x86::_mm512_loadu_si512(at.cast()) };
         // SAFETY: as above.
         let after = unsafe { x86::_mm512_loadu_si512(at.wrapping_offset(apart).cast()) };
@@ -278,7 +278,7 @@ unsafe fn pack<N: Numbers>(lines: &Lines, count: usize, k: usize, dst: *mut u32,
     })
 }
 
-/// Lines that begin side by side.
+/// Adjacent lines: their stride is one.
 ///
 /// # Safety
 ///
@@ -323,7 +323,7 @@ unsafe fn neighbours<N: Numbers>(
     least
 }
 
-/// Lines whose steps lie side by side.
+/// Lines whose `k` stride is one.
 ///
 /// # Safety
 ///

@@ -25,7 +25,7 @@ pub(in crate::contract) fn is_packed(seen: &Seen, from: &Elements) -> bool {
 ///
 /// # Safety
 ///
-/// The CPU must have AVX2 and F16C. What is there of the columns and steps must be readable, and `dst` writable for whole panels.
+/// The CPU must have AVX2 and F16C. Data in bounds must be readable, whole panels writable.
 pub(in crate::contract) unsafe fn pack_f32(
     seen: &Seen,
     from: Elements,
@@ -79,7 +79,7 @@ unsafe fn pack<O: Octet>(
         let to = dst.wrapping_add(part.start * steps.len());
         let is_whole = runs.pieces.len() == 1 && runs.masks.iter().all(|mask| *mask == u16::MAX);
         match (is_dense, is_whole) {
-            // SAFETY: the caller's contract, for a panel that is a single piece all of which is there.
+            // SAFETY: the caller's contract, for a panel of one piece that is all in bounds.
             (true, true) => unsafe { whole::<O, 1>(base, runs, to) },
             // SAFETY: as above.
             (false, true) => unsafe { whole::<O, 2>(base, runs, to) },
@@ -91,7 +91,7 @@ unsafe fn pack<O: Octet>(
     }
 }
 
-/// Packs a panel whose columns are a single piece that is there in every step, elements `S` apart.
+/// Packs a panel whose columns are one piece of stride `S`, in bounds in every step.
 ///
 /// # Safety
 ///
@@ -118,7 +118,7 @@ unsafe fn whole<O: Octet, const S: usize>(base: *const u8, runs: &Runs, dst: *mu
     }
 }
 
-/// Packs the panel whose pieces have been found, elements `S` apart.
+/// Packs the panel whose pieces have been found, of stride `S`.
 ///
 /// # Safety
 ///
@@ -155,7 +155,7 @@ unsafe fn pieces<O: Octet, const S: usize>(
     }
 }
 
-/// The elements that the bits name, `S` apart, and zeros.
+/// Loads the elements of stride `S` whose bit is set, zeros elsewhere.
 ///
 /// # Safety
 ///
@@ -172,11 +172,11 @@ unsafe fn some<O: Octet, const S: usize>(p: *const u8, lanes: u8) -> x86::__m256
     }
 }
 
-/// Eight elements, `S` apart: side by side, or every second one.
+/// Loads eight elements of stride `S`, one or two.
 ///
 /// # Safety
 ///
-/// They must be readable with what lies between the first and the last, and the CPU have AVX2 and F16C.
+/// They must be readable, with those in between, and the CPU have AVX2 and F16C.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn eight<O: Octet, const S: usize>(p: *const u8) -> x86::__m256 {

@@ -12,7 +12,7 @@ const LANES: usize = 16;
 /// Bytes of the widest elements.
 const MOST_BYTES: usize = 4;
 
-/// [`Engine::join_halves`](super::super::micro::Engine::join_halves), of bf16 and of f32 that is rounded to it.
+/// `Engine::join_halves`, of bf16 and of f32 that is rounded to it.
 ///
 /// # Safety
 ///
@@ -44,7 +44,7 @@ fn lanes(columns: &Range<usize>, from: usize) -> u16 {
 
 /// # Safety
 ///
-/// As [`join_halves`], for elements of these numbers' dtype whose columns are `S` elements apart, or any number if that is zero.
+/// As [`join_halves`], for elements of `N`'s dtype, whose columns have stride `S`, or any if zero.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn join<N: Numbers, const S: usize>(halves: &[Half; 2], grid: Grid, to: *mut u32) -> u16 {
     let [one, other] = halves;

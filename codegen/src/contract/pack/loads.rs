@@ -1,22 +1,22 @@
 //! AVX-512 loads of sixteen packed numbers from floats in memory: as f32, or as pairs of bf16.
 //!
-//! A pair has the earlier step in the high half of a 32-bit number and the later one in the low half.
+//! A pair has the earlier step in the high half of 32 bits, and the later one in the low half.
 
 use crate::routines::nearest_bf16;
 use core::arch::x86_64 as x86;
 use std::marker::PhantomData;
 
-/// Elements of which sixteen at a time become f32.
+/// Elements that are loaded as sixteen f32.
 pub(in crate::contract) trait Cells {
     /// Of one element.
     const BYTES: usize;
-    /// Of elements side by side those that the mask names, zeros elsewhere.
+    /// Loads contiguous elements whose bit of the mask is set, zeros elsewhere.
     ///
     /// # Safety
     ///
     /// `p` must be readable for the elements that the mask names.
     unsafe fn load(p: *const u8, mask: u16) -> x86::__m512;
-    /// The same of elements two apart. What lies between is not read.
+    /// The same at stride two. Elements in between are not read.
     ///
     /// # Safety
     ///
@@ -145,7 +145,7 @@ pub(in crate::contract) fn even() -> x86::__m512i {
     x86::_mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0)
 }
 
-/// The bits of a mask two apart.
+/// Spreads a mask to every second bit.
 #[inline(always)]
 pub(super) fn spread(mask: u16) -> u32 {
     if mask == u16::MAX {
@@ -173,7 +173,7 @@ fn round_to_bf16(x: x86::__m512) -> x86::__m512 {
     x86::_mm512_castsi512_ps(x86::_mm512_and_si512(nearest_bf16(x), high))
 }
 
-/// Packed numbers, sixteen at a time.
+/// Loads of sixteen packed numbers.
 pub(in crate::contract) trait Numbers {
     /// Of one element in memory.
     const BYTES: usize;
@@ -185,11 +185,11 @@ pub(in crate::contract) trait Numbers {
     ///
     /// `p` must be readable for `count` elements, at most `16 * STEPS`.
     unsafe fn along(p: *const u8, count: usize) -> x86::__m512i;
-    /// One number of lines `S` elements apart, one or two, from a step and the one after it.
+    /// One number of each line, of stride `S`, one or two: from a step and from the one after it.
     ///
     /// # Safety
     ///
-    /// `p` must be readable for the elements that the mask names, and `after`, if numbers have two steps, for its mask.
+    /// `p` must be readable where `mask` is set, and for pairs `after` where `mask_after` is.
     unsafe fn across<const S: usize>(
         p: *const u8,
         mask: u16,
@@ -202,7 +202,7 @@ pub(in crate::contract) trait Numbers {
     ///
     /// `p`, and `after` if numbers have two steps, must be readable for `16 * S` elements.
     unsafe fn across_all<const S: usize>(p: *const u8, after: *const u8) -> x86::__m512i;
-    /// The least magnitudes so far, less one, in 16-bit lanes: zero is the largest. Only pairs have them.
+    /// Least magnitudes so far, minus one, in 16-bit lanes: zero is the largest. For pairs only.
     fn smaller(least: x86::__m512i, numbers: x86::__m512i) -> x86::__m512i;
 }
 
@@ -293,7 +293,7 @@ impl<C: Cells> Numbers for Two<C> {
     }
 }
 
-/// The elements that the mask names, `S` apart: one or two.
+/// Loads elements of stride `S`, one or two, whose bit of the mask is set.
 ///
 /// # Safety
 ///

@@ -44,7 +44,7 @@ pub(super) struct Lines {
     pub(super) along: isize,
 }
 
-/// Elements in memory, wherever they lie.
+/// Elements in memory, of any layout.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Elements {
     /// The first one.
@@ -233,7 +233,7 @@ pub(super) struct Part {
     pub(super) ld: usize,
 }
 
-/// Strips of at most `most` rows, as even as can be, packed without gaps: the `i`-th ends at row `rows * (i + 1) / strips`.
+/// Strips of up to `most` rows, as even as can be: the `i`-th ends at `rows * (i + 1) / strips`.
 pub(super) fn strips(rows: usize, most: usize) -> impl Iterator<Item = Part> + Clone {
     let strips = rows.div_ceil(most).max(1);
     let (least, over) = (rows / strips, rows % strips);
@@ -267,11 +267,11 @@ pub(super) fn room<E: Engine>(lines: usize, width: usize, k: usize) -> usize {
 /// order. A multiple of every engine's depth.
 const CHUNK: usize = 16;
 
-/// Packs the parts of an operand: the numbers of a part begin at `dst[start * k / depth]`. See [`Engine::pack`] for what it returns.
+/// Packs an operand's parts, each from `dst[start * k / depth]` on; returns as [`Engine::pack`].
 ///
 /// # Safety
 ///
-/// The CPU must be the engine's. The lines must be readable for `k` steps, `dst` writable for [`room`].
+/// The CPU must be the engine's. `k` steps must be readable, and `dst` writable for [`room`].
 pub(super) unsafe fn pack<E: Engine>(
     lines: Lines,
     parts: impl Iterator<Item = Part> + Clone,
@@ -284,7 +284,7 @@ pub(super) unsafe fn pack<E: Engine>(
         let steps = chunk.min(k - p);
         for Part { start, count, ld } in parts.clone() {
             let to = dst.wrapping_add(start * k.div_ceil(E::DEPTH) + p / E::DEPTH * ld);
-            // SAFETY: the caller's contract. What a part writes beyond its own numbers is written again by the next one.
+            // SAFETY: the caller's contract. What exceeds a part, the next one overwrites.
             least = least.min(unsafe { E::pack(&lines.from(start, p), count, steps, to, ld) });
         }
     }
@@ -317,7 +317,7 @@ pub(super) unsafe fn pack_apart<E: Engine>(
 ///
 /// # Safety
 ///
-/// The CPU must be the engine's. The sums must be readable; `to` must be writable for them and what packing writes behind.
+/// The CPU must be the engine's. Sums must be readable, `to` writable for all that packing writes.
 pub(super) unsafe fn turn_sums<E: Engine>(
     (sums, ld): (*const E::Num, usize),
     [rows, columns]: [usize; 2],

@@ -19,8 +19,8 @@ pub(in crate::contract) fn brings_seconds(instructions: InstructionSet, dtype: D
 ///
 /// # Safety
 ///
-/// The instructions must be the CPU's. The elements of runs, and those between, must be readable, and `to` writable for as many elements and
-/// a vector more.
+/// The instructions must be the CPU's. Runs must be readable with the elements in between, and `to`
+/// writable for as many elements and a vector more.
 pub(in crate::contract) unsafe fn every_second(
     instructions: InstructionSet,
     from: *const u16,

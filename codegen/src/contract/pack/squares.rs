@@ -85,7 +85,7 @@ unsafe fn turn<const IN_LANE: usize>(
 ///
 /// # Safety
 ///
-/// The CPU must have AVX-512F and BW. Sums must be readable for whole vectors, and their places writable.
+/// The CPU must have AVX-512F and BW. Sums must be readable as whole vectors, places writable.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(in crate::contract) unsafe fn turn_rounded(
     sums: *const f32,

@@ -36,7 +36,7 @@ pub(in crate::contract) fn is_packed_to_f32(seen: &Seen, from: &Elements) -> boo
 ///
 /// # Safety
 ///
-/// The CPU must have AVX-512F, BW and VL. What is there of the columns and steps must be readable, and `dst` writable for whole panels.
+/// The CPU must have AVX-512F, BW and VL. Data in bounds must be readable, whole panels writable.
 pub(in crate::contract) unsafe fn pack_f32(
     seen: &Seen,
     from: Elements,
@@ -73,7 +73,7 @@ pub(in crate::contract) fn is_packed_to_pairs(seen: &Seen) -> bool {
     seen.column_step().is_some()
 }
 
-/// The same into pairs of bf16, of elements whose values are those of bf16. Returns the least of their magnitudes.
+/// The same into pairs of bf16, of elements with values of bf16; returns their least magnitude.
 ///
 /// # Safety
 ///
@@ -132,7 +132,7 @@ unsafe fn pack<N: Numbers>(
     least_of(least)
 }
 
-/// Packs the panel whose pieces have been found, of columns `S` elements apart.
+/// Packs the panel whose pieces have been found, of stride `S`.
 ///
 /// # Safety
 ///
@@ -193,7 +193,7 @@ fn wrapped(mut number: usize, period: usize) -> usize {
 }
 
 impl Runs {
-    /// Finds the pieces of a panel, from that run on; returns the run in which the next panel begins.
+    /// Finds the pieces of a panel from a run on; returns the run where the next panel begins.
     pub(super) fn cut_pieces(&mut self, from: usize, columns: Range<usize>) -> usize {
         self.pieces.clear();
         let mut run = from;

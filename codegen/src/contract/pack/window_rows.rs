@@ -1,6 +1,6 @@
 //! Packs windows that lie back to back, one for each row, so that each position has its place.
 //!
-//! So are the weights of a transposed convolution packed, of which each phase sees other positions.
+//! So are weights of a transposed convolution packed, of which each phase reads other positions.
 
 use super::super::prefetch::ask_bytes;
 use super::avx512::{store, turn_lines};
@@ -11,7 +11,7 @@ use crate::routines;
 use core::arch::x86_64 as x86;
 use tracecast_ir::DType;
 
-/// [`Engine::pack_window_rows`](super::super::micro::Engine::pack_window_rows), sixteen rows at a time.
+/// `Engine::pack_window_rows`, sixteen rows at a time.
 ///
 /// # Safety
 ///
@@ -64,7 +64,7 @@ unsafe fn sixteens<N: Numbers>(from: &Elements, rows: &WindowRows<'_>, dst: *mut
     }
 }
 
-/// [`Engine::pack_window_rows`](super::super::micro::Engine::pack_window_rows), eight rows at a time.
+/// `Engine::pack_window_rows`, eight rows at a time.
 ///
 /// # Safety
 ///

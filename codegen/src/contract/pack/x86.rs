@@ -1,4 +1,4 @@
-//! Packing into f32 with AVX2 and F16C: eight lines by eight steps at a time.
+//! Packs into f32 with AVX2 and F16C: eight lines by eight steps at once.
 
 use super::{Elements, Lines, Wider, pack_singly};
 use crate::routines::{avx2_nearest_bf16 as nearest_bf16, transpose};
@@ -10,7 +10,7 @@ use tracecast_ir::kernel::half;
 /// Prefetch distance along a line, in bytes.
 const AHEAD: usize = 512;
 
-/// Elements that eight at a time become f32.
+/// Elements that are loaded as eight f32.
 pub(super) trait Octet {
     /// Of one element.
     const BYTES: usize;
@@ -24,7 +24,7 @@ pub(super) trait Octet {
     ///
     /// `p` must be readable for an element, and the CPU must have F16C.
     unsafe fn one(p: *const u8) -> f32;
-    /// Those that the bits name, `S` elements apart, and zeros.
+    /// Loads the elements of stride `S` whose bit is set, zeros elsewhere.
     ///
     /// # Safety
     ///
@@ -75,7 +75,7 @@ impl Octet for F32 {
     }
 }
 
-/// The f32 side by side that the bits name, and zeros.
+/// Loads the contiguous f32 whose bit is set, zeros elsewhere.
 ///
 /// # Safety
 ///
@@ -321,8 +321,8 @@ unsafe fn pack_octets<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut
                 }
                 let to = dst.wrapping_add(p * ld + j);
                 for (q, row) in transpose(rows).into_iter().enumerate() {
-                    // SAFETY: their places. Fewer than eight lines spill into the following steps, which come later or once more, or into the
-                    // eight numbers after the last step.
+                    // SAFETY: their places. Fewer than eight lines spill into the next steps, which
+                    // are written later or again, or into the eight numbers after the last step.
                     unsafe { x86::_mm256_storeu_ps(to.wrapping_add(q * ld), row) };
                 }
             }
@@ -333,22 +333,22 @@ unsafe fn pack_octets<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut
     }
 }
 
-/// Fewer than eight neighbouring lines: eight elements are read of those steps that others follow far enough behind, and zeros stand for what is no line's.
+/// Fewer than eight adjacent lines: loads eight elements where these are in bounds, and masks.
 ///
 /// # Safety
 ///
-/// As [`pack_octets`], for steps that go on in memory.
+/// As [`pack_octets`], for adjacent lines with a positive `k` stride.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn pack_narrow<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) {
     let order = x86::_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     let mask = x86::_mm256_cmpgt_epi32(x86::_mm256_set1_epi32(count as i32), order);
     let along = lines.along as usize;
-    // Eight elements end no later than the last step's last line, where they are read and where they are written.
+    // Steps whose eight elements end by the last step's last line, both read and written.
     let behind = |step: usize| (8 - count).div_ceil(step.max(1));
     let whole = k.saturating_sub(behind(along).max(behind(ld)));
     for p in 0..whole {
-        // SAFETY: eight elements from the step's first line on, the last of them before the last step's last line.
+        // SAFETY: eight elements from the step's first line on, up to the last step's last line.
         let x = unsafe { O::load(lines.base.wrapping_add(p * along * O::BYTES)) };
         let x = x86::_mm256_and_ps(x, x86::_mm256_castsi256_ps(mask));
         // SAFETY: the step's places, and some that later steps write again.

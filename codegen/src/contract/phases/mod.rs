@@ -50,10 +50,10 @@ pub(crate) type Hand<'a> = dyn FnMut(Range<usize>, Range<usize>, *const u8) + 'a
 struct Phase {
     /// The first of their rows and columns.
     first: [usize; 2],
-    /// How many positions they see, and how many those of the phases before see.
+    /// Positions that they use, and those that earlier phases use.
     positions: usize,
     before: usize,
-    /// How many elements are in a row, and how many those of the phases before are in as many rows as are summed at once.
+    /// Elements of a row, and those of earlier phases in as many rows as are summed at once.
     columns: usize,
     spots: usize,
 }
@@ -68,7 +68,7 @@ impl Phases<'_> {
         self.cpu.pairs && self.dtype == DType::BF16 && self.planes[0].is_multiple_of(2)
     }
 
-    /// How many planes are gone through at a time.
+    /// Planes that steps alternate between.
     fn together(&self) -> usize {
         if self.dtype == DType::BF16 && self.planes[0].is_multiple_of(2) { 2 } else { 1 }
     }
@@ -182,7 +182,7 @@ impl Phases<'_> {
     ///
     /// # Safety
     ///
-    /// `cpu` must be this CPU. Operands, whose first elements are those, must be readable for these groups.
+    /// `cpu` must be this CPU. The operands at these addresses must be readable for these groups.
     pub(crate) unsafe fn run(
         &self,
         [x, weight]: [*const u8; 2],
@@ -386,7 +386,7 @@ impl Phases<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Phases::sum_all`]; sums and chains must have room for two vectors for each element of these rows.
+    /// As [`Phases::sum_all`]. Sums and chains must hold two vectors an element of these rows.
     unsafe fn sum<E: Engine>(
         &self,
         (phase, part): (&Phase, &mut Part),

@@ -85,7 +85,7 @@ impl Phases<'_> {
         let [down, across] = self.moves;
         let seen = seen_by(phases);
         let unseen = self.window() - seen;
-        // Positions that no phase sees go behind all others.
+        // Positions that no phase uses come last.
         let mut spread: SmallVec<[Option<[usize; 3]>; 9]> = smallvec![None; self.window()];
         for phase in phases {
             let [(above, _, rows), (left, _, columns)] =
@@ -103,7 +103,7 @@ impl Phases<'_> {
         spread.into_iter().map(&mut place).collect()
     }
 
-    /// Copies the planes of a group to their places in an image. Returns what [`Engine::pack`] does, if numbers are pairs.
+    /// Copies a group's planes into an image; for pairs returns what [`Engine::pack`] does.
     ///
     /// # Safety
     ///
@@ -123,7 +123,7 @@ impl Phases<'_> {
             if E::DEPTH == 1 && columns > 1 {
                 let base = from.moved((first * plane) as isize).base;
                 let lines = Lines { base, dtype, round, across: 1, along: columns as isize };
-                // SAFETY: the caller's contract. What is written behind a row is zero, or comes later.
+                // SAFETY: the caller's contract. Behind a row go zeros, or what comes later.
                 unsafe { E::pack(&lines, columns, rows, to, framed.pitch) };
                 continue;
             }
@@ -141,7 +141,7 @@ impl Phases<'_> {
                 let to = to.wrapping_add(row * framed.pitch);
                 let (across, along) = (1, plane as isize);
                 let lines = Lines { base, dtype, round, across, along };
-                // SAFETY: the caller's contract. What is written behind a row is zero, or comes later.
+                // SAFETY: the caller's contract. Behind a row go zeros, or what comes later.
                 least = least.min(unsafe { E::pack(&lines, columns, E::DEPTH, to, columns) });
             }
         }

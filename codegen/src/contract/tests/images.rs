@@ -59,7 +59,7 @@ pub(super) fn stored<const N: usize>(
         }
     };
     for part in parts.into_iter().rev() {
-        // SAFETY: the tests' tensors hold what their strides span, and there is a place for each sum.
+        // SAFETY: the tests' tensors hold what their strides span, and each sum has a place.
         unsafe { work.run((batches.clone(), part), at, scratch, &mut hand) };
     }
     assert!(sums[rows * n..].iter().all(|sum| sum.is_nan()), "written behind all sums");
@@ -79,7 +79,7 @@ pub(super) fn rounded(
     let stored = Some(Stored { first: sums.as_mut_ptr().cast(), ld: n, dtype: DType::BF16 });
     let work = Correlation { stored, ..*work };
     let mut hand = |_: usize, _: usize, _: Range<usize>, _: *const u8| panic!("is stored");
-    // SAFETY: the tests' tensors hold what their strides span, and there is a place for each sum.
+    // SAFETY: the tests' tensors hold what their strides span, and each sum has a place.
     unsafe { work.run((batches, windows), at, scratch, &mut hand) };
     assert!(sums[rows * n..].iter().all(|sum| *sum == 0x7fff), "written behind all sums");
     sums.truncate(rows * n);

@@ -351,7 +351,7 @@ fn few_rows_by_columns_along_k() {
         let b = Tensor::new(right, 45 * 545, 33, (1, 545));
         check(DType::F32, (m, 45, 545), &a, &b);
     }
-    // In several groups, handed on in one piece.
+    // In several groups, passed on in one piece.
     let a = Tensor::new(DType::F16, 2100 * 20, 30, (20, 1));
     let b = Tensor::new(DType::BF16, 20 * 3, 31, (3, 1));
     check(DType::F32, (2100, 3, 20), &a, &b);
@@ -389,8 +389,8 @@ fn a_steady_state_allocates_nothing() {
 /// it.
 const SEEN: usize = 20;
 
-/// Windows of three by three positions over channels of five by twenty-one, moved by `stride`, `dilation` apart, with two zeros around them: the operands, and what
-/// the windows see of all channels.
+/// Convolutions of 3 × 3 over channels of 5 × 21, with padding two and this stride and dilation:
+/// the inputs, and what the windows read of all channels.
 fn through_windows(
     dtype: DType,
     round: Option<DType>,
@@ -434,7 +434,7 @@ fn operands_seen_through_windows() {
     for (stride, dilation, dtypes) in ways.map(|(s, d, count)| (s, d, &dtypes[..count])) {
         for (dtype, round) in dtypes.iter().copied() {
             let (x, seen, all, [k, n]) = through_windows(dtype, round, stride, dilation);
-            // The first element that a window sees lies before the tensor.
+            // The first element that a window reads is before the tensor.
             let base = x.bytes.as_ptr().wrapping_offset(-2 * (21 + 1) * dtype.bytes() as isize);
             let through = Source::Windows { base, dtype, round, seen: &seen };
             let as_b = if x.is_bf16() { DType::BF16 } else { DType::F32 };
@@ -559,7 +559,7 @@ fn images_have_the_sums_of_windows() {
     }
 }
 
-/// The same of batches that lie side by side: all windows as a single one, or some after the others.
+/// The same of batches side by side: all windows as a single part, or some after the others.
 fn beside(x: &Tensor, b: Source<'_>, all: &[f64], [k, n]: [usize; 2], windows: [Range<usize>; 2]) {
     let left = Tensor::new(x.dtype, SEEN * k, 42, (k as isize, 1));
     let few = windows[1].is_empty();

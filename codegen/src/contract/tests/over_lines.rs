@@ -34,7 +34,7 @@ fn lines_of_windows_have_the_sums_of_their_chains() {
         ([9, 50], [4, 24], 2, [0, 0]),
         ([8, 56], [4, 28], 2, [1, 1]),
         ([11, 41], [6, 21], 2, [1, 1]),
-        // Zeros around that differ, and lines and windows that see nothing else.
+        // Padding that differs by axis, and lines and windows that read nothing else.
         ([2, 17], [9, 40], 1, [3, 11]),
         ([3, 16], [8, 40], 2, [7, 35]),
         // Blocks of steps that end within a plane.

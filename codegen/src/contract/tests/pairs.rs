@@ -9,7 +9,7 @@ use tracecast_ir::DType;
 const M: usize = 17;
 const ACROSS: usize = 32;
 
-/// Compares the sums of a correlation, whose windows are in two parts, with those that are wanted, on every CPU.
+/// Compares the sums of a correlation, with windows in two parts, with `want`, on every CPU.
 fn compare(
     [a, b]: [Source<'_>; 2],
     [m, k, n, windows]: [usize; 4],

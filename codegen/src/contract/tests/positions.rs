@@ -210,7 +210,7 @@ fn windows_of_convolutions_are_no_gradients_of_weights() {
     let axis = |extent: usize, stride: isize| Axis { extent, stride, bounded: [0; 3] };
     let bounds = [Bound::default(); 3];
     let seen = |rows: &[Axis], columns: &[Axis]| Seen::new(rows, columns, bounds);
-    // Three positions of 512 channels, two apart; and single ones of a plane, two apart.
+    // Three positions of 512 channels at stride two; and single ones of a plane at stride two.
     let lines = seen(&[axis(512, 16_000), axis(3, 1)], &[axis(7_999, 2)]);
     assert_eq!(Channels::of(&lines, [512, 1_536]), None);
     let planes = seen(&[axis(64, 196)], &[axis(7, 28), axis(7, 2)]);
@@ -223,7 +223,7 @@ fn windows_are_read_where_they_lie_if_few_are_at_edges() {
         ([2, 3, 50, 47], [3, 3], [2, 1, 1], true),
         ([2, 2, 48, 50], [3, 5], [2, 2, 2], true),
         ([1, 3, 29, 24], [3, 3], [1, 1, 0], true),
-        // Examples of few places are seen together.
+        // Examples of few places share an image.
         ([5, 3, 20, 20], [3, 3], [1, 1, 1], false),
         ([1, 3, 9, 9], [3, 3], [1, 1, 1], false),
     ] {

@@ -23,7 +23,7 @@ trait Cells<const S: usize, const BACK: bool>: Sight<V> {
     ///
     /// # Safety
     ///
-    /// The CPU must have AVX2. What is there must be readable from the place on that the first window sees on the left.
+    /// The CPU must have AVX2. What is in bounds must be readable from the first window's left on.
     unsafe fn seen(row: *const u8, there: &[There; TAPS], is_whole: bool) -> [Both; TAPS];
 
     /// Stores the sums as f32, in the order of columns.
@@ -43,7 +43,7 @@ trait Cells<const S: usize, const BACK: bool>: Sight<V> {
     }
 }
 
-/// Eight f32 side by side.
+/// Eight contiguous f32.
 ///
 /// # Safety
 ///
@@ -91,7 +91,7 @@ impl Cells<2, false> for Same {
     #[inline(always)]
     unsafe fn seen(row: *const u8, there: &[There; TAPS], is_whole: bool) -> [Both; TAPS] {
         let mut seen = [[V::splat(0.0); 2]; TAPS];
-        // The first position is alone, so that most windows see the others from even places on.
+        // The first position is loaded alone, so that most outputs load the others at even places.
         for c in 0..2 {
             let from = row.wrapping_add(c * 4);
             let high = There { mask: there[c].mask >> LANES, ..there[c] };
@@ -120,7 +120,7 @@ impl Cells<2, false> for Same {
     }
 }
 
-/// Of sixteen bf16 those at even places, and those at odd ones.
+/// Loads sixteen bf16, deinterleaved: those at even places, and those at odd ones.
 ///
 /// # Safety
 ///
@@ -143,7 +143,7 @@ unsafe fn apart(from: *const u8, there: There, is_whole: bool) -> Both {
     [even, odd].map(|bits| unsafe { x86::_mm256_castsi256_ps(bits) })
 }
 
-/// Every second window in a vector: even elements of a row and odd ones are what both see.
+/// Two vectors hold even and odd outputs: both read even and odd elements of a row.
 impl<const BACK: bool> Cells<1, BACK> for Bf16 {
     const VECTORS: usize = 2;
 
@@ -221,8 +221,8 @@ pub(in crate::contract) const fn windows(is_bf16: bool, step: usize) -> usize {
 ///
 /// # Safety
 ///
-/// The CPU must have AVX2 and FMA. What is there of planes must be readable, and sums writable. Lines have as many windows as [`windows`] says, and rows have eight
-/// elements at least.
+/// The CPU must have AVX2 and FMA. What is in bounds must be readable, and sums writable. Lines
+/// have at least [`windows`] outputs, and rows at least eight elements.
 pub(in crate::contract) unsafe fn sum(planes: &Planes<'_>, step: usize, is_bf16: [bool; 2]) {
     match (step, planes.dilation[1] < 0) {
         // SAFETY: the caller's contract.

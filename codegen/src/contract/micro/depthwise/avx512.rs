@@ -188,7 +188,7 @@ impl Stores for Bf16 {
 ///
 /// # Safety
 ///
-/// The CPU must have AVX-512F, BW and VL. What is there of planes must be readable, and sums writable.
+/// The CPU must have AVX-512F, BW and VL. What is in bounds must be readable, and sums writable.
 pub(in crate::contract) unsafe fn sum(
     planes: &Planes<'_>,
     [taps, step]: [usize; 2],
@@ -298,7 +298,7 @@ unsafe fn lines<
                             // SAFETY: elements of a row that are there, or zeros.
                             seen[c][v] = unsafe { C::side_by_side(from(c), HALVES, masks[c] as u16) };
                         } else if v < V && K == 3 && c == 0 {
-                            // The first position of a window is the last one of the window before it.
+                            // A window's first position is the last one of the window before.
                             // SAFETY: as above.
                             let [even, odd] = unsafe { C::apart(from(1), HALVES, masks[1]) };
                             // SAFETY: as above.
