@@ -78,6 +78,7 @@ pub(super) unsafe fn product<T: Interleave, const V: usize>(s: &Alternating<T::N
     let Places { odd_first, both, even_last } = s.places;
     match (odd_first, both, even_last) {
         // Kernels of three positions, centred on the first column; and of five.
+        // SAFETY: the caller's contract.
         (true, 1, false) => unsafe {
             of::<T, V>(s, Places { odd_first: true, both: 1, even_last: false })
         },
