@@ -10,7 +10,7 @@ use crate::routines::{ROW, Scoring, Slopes};
 use std::ops::Range;
 use tracecast_ir::kernel::attention::{Extents, KEYS, LANES};
 
-/// The numbers that a unit needs.
+/// Workspace of a unit in numbers.
 pub(super) fn numbers(extents: &Extents<usize>) -> usize {
     let Extents { keys, width, value, .. } = *extents;
     let [long, wide] = [width, value].map(|n| n.next_multiple_of(LANES));
@@ -34,7 +34,7 @@ pub(super) fn numbers(extents: &Extents<usize>) -> usize {
     ])
 }
 
-/// What a tile is computed in.
+/// Workspace of a tile.
 struct Room<'a, N> {
     queries: &'a mut [N],
     packed_queries: &'a mut [N],
@@ -52,9 +52,9 @@ struct Head<'a, N> {
     /// The first of them.
     first: usize,
     keys: Rows<'a, N>,
-    /// Keys as columns, and as steps.
+    /// Keys packed as columns, and as steps.
     packed: [Panels<'a, N>; 2],
-    /// Values as columns.
+    /// Values packed as columns.
     values: Panels<'a, N>,
     of_keys: &'a mut [N],
     of_values: &'a mut [N],
@@ -134,7 +134,7 @@ fn turned<N>(numbers: &[N]) -> Left<'_, N> {
     Left { numbers, row: 1, step: SCORES }
 }
 
-/// Some queries of a head.
+/// Computes the gradients of a tile of queries of a head.
 ///
 /// # Safety
 ///

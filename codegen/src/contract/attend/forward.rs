@@ -9,7 +9,7 @@ use crate::routines::{ROW, Scoring};
 use std::ops::Range;
 use tracecast_ir::kernel::attention::{Extents, KEYS, LANES};
 
-/// The numbers that a unit needs.
+/// Workspace of a unit in numbers.
 pub(super) fn numbers(extents: &Extents<usize>) -> usize {
     let Extents { keys, width, value, .. } = *extents;
     let wide = value.next_multiple_of(LANES);
@@ -28,7 +28,7 @@ pub(super) fn numbers(extents: &Extents<usize>) -> usize {
     ])
 }
 
-/// What a tile is computed in.
+/// Workspace of a tile.
 struct Room<'a, N> {
     scores: &'a mut [N],
     sums: &'a mut [N],
@@ -88,7 +88,7 @@ pub(super) unsafe fn run<E: Engine<Num: Real>>(
     }
 }
 
-/// Some queries of a head.
+/// Computes a tile of queries of a head.
 ///
 /// # Safety
 ///

@@ -54,16 +54,16 @@ pub(crate) struct Problem<'a> {
     pub(crate) scale: f64,
 }
 
-/// What one thread takes at once of one head of keys, and of all heads of queries that share it.
+/// Work item of a thread: one head of keys, and all heads of queries that share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
-    /// Of the batch.
+    /// Index in the batch.
     pub(crate) batch: usize,
     /// The head of keys.
     pub(crate) shared: usize,
-    /// From a multiple of [`QUERIES`] on; all of them where gradients of keys are computed.
+    /// Queries from a multiple of [`QUERIES`] on; all of them for gradients of keys.
     pub(crate) queries: Range<usize>,
-    /// All of them, but where gradients of keys alone are computed.
+    /// Keys: all of them, unless gradients of keys alone are computed.
     pub(crate) keys: Range<usize>,
     /// Backward: which gradients are computed.
     pub(crate) gradients: Gradients,
@@ -80,7 +80,7 @@ pub(crate) enum Gradients {
     OfKeys,
 }
 
-/// The numbers that a unit needs, counted in f64.
+/// Workspace of a unit, counted in f64.
 pub(crate) fn numbers(extents: &Extents<usize>, pass: Pass, dtype: DType) -> usize {
     let numbers = match pass {
         Pass::Forward => forward::numbers(extents),
@@ -89,7 +89,7 @@ pub(crate) fn numbers(extents: &Extents<usize>, pass: Pass, dtype: DType) -> usi
     if dtype == DType::F64 { numbers } else { numbers.div_ceil(2) }
 }
 
-/// What is chosen for any attention.
+/// Schedule and blocking of any attention.
 pub(crate) fn chosen_for_attention() -> Chosen {
     let blocks = smallvec![("queries", QUERIES), ("keys", KEYS)];
     Chosen { blocks, ..Chosen::new(Schedule::Attention, [Load::Packed; 2]) }
@@ -144,7 +144,7 @@ impl Problem<'_> {
     }
 }
 
-/// Memory that is given out piece by piece.
+/// A bump allocator over the workspace.
 struct Memory<'a, N>(&'a mut [N]);
 
 impl<'a, N> Memory<'a, N> {
@@ -156,7 +156,7 @@ impl<'a, N> Memory<'a, N> {
     }
 }
 
-/// The numbers that [`Memory::take`] gives for each of some pieces.
+/// The numbers that [`Memory::take`] takes for pieces of these sizes.
 fn taken(pieces: &[usize]) -> usize {
     pieces.iter().map(|count| count.next_multiple_of(LANES)).sum()
 }

@@ -11,7 +11,7 @@ pub(crate) struct Place {
     /// Its first element.
     pub(crate) base: *mut u8,
     pub(crate) dtype: DType,
-    /// From a position to the next along each axis, in elements.
+    /// Strides of the axes in elements.
     pub(crate) strides: [isize; 4],
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Dropped {
 }
 
 impl Dropped {
-    /// What the weights of a query and some keys are multiplied by.
+    /// Dropout factors of the weights of a query and some keys.
     pub(super) fn factors<N: Real>(
         &self,
         [batch, head, query]: [usize; 3],

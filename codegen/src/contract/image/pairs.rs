@@ -155,7 +155,7 @@ impl Image {
         })
     }
 
-    /// Numbers of all blocks.
+    /// Size in numbers of all blocks.
     pub(super) fn room_of(&self, blocks: &Blocks) -> usize {
         let planes = self.planes();
         let rest = blocks.all.iter().filter(|block| block.plane < planes % blocks.planes).count();
@@ -338,7 +338,7 @@ impl Block {
     }
 }
 
-/// What two ranges have in common.
+/// The intersection of two ranges.
 fn within(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
     let start = one.start.max(other.start);
     start..one.end.min(other.end).max(start)

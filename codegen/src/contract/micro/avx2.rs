@@ -1,4 +1,4 @@
-//! Engines for AVX2, FMA and F16C.
+//! Microkernels for AVX2, FMA and F16C: 16 registers of eight f32.
 
 use super::super::pack::x86::{pack_f32, pack_line_f32};
 use super::super::pack::{
@@ -196,7 +196,7 @@ impl Cell<x86::__m256> for Bf16 {
     }
 }
 
-/// Sixteen bf16 in f32: even ones, and odd ones.
+/// Widens sixteen bf16 to f32, deinterleaved: even ones, and odd ones.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn widened(both: x86::__m256i) -> [x86::__m256; 2] {
@@ -204,7 +204,7 @@ fn widened(both: x86::__m256i) -> [x86::__m256; 2] {
     [x86::_mm256_slli_epi32::<16>(both), odd].map(|bits| x86::_mm256_castsi256_ps(bits))
 }
 
-/// What [`widened`] makes f32 of, rounded.
+/// Rounds to bf16 and interleaves: the inverse of [`widened`].
 #[inline]
 #[target_feature(enable = "avx2")]
 fn rounded([even, odd]: [x86::__m256; 2]) -> x86::__m256i {
@@ -228,7 +228,7 @@ impl Cell<x86::__m256> for F16 {
     }
 }
 
-/// All bits of the lanes that a mask names.
+/// Expands a bit mask to a lane mask.
 #[inline(always)]
 fn lanes_of(mask: u32) -> x86::__m256i {
     // SAFETY: the CPU has AVX2, as for all of this module.
@@ -241,7 +241,7 @@ fn lanes_of(mask: u32) -> x86::__m256i {
     unsafe { x86::_mm256_cmpeq_epi32(named, bits) }
 }
 
-/// Eight numbers, zeros for those that a mask does not name.
+/// Loads eight numbers, zeros where the mask has no bit.
 ///
 /// # Safety
 ///
@@ -322,7 +322,7 @@ impl Sight<x86::__m256> for Bf16 {
 /// Eight elements must be readable there.
 #[inline(always)]
 unsafe fn eight_by(from: *const u8, by: isize) -> x86::__m128i {
-    /// Places of bytes, with places of no byte on both sides.
+    /// Shuffle indices of bytes, with indices that yield zero on both sides.
     static PLACES: [u8; 48] = {
         let mut places = [0x80; 48];
         let mut i = 0;

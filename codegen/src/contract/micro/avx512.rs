@@ -1,4 +1,4 @@
-//! Engines for AVX-512: 32 registers of 16 f32.
+//! Microkernels for AVX-512: 32 registers of 16 f32.
 
 use super::super::pack::{
     Alternate, Elements, Lines, Rows, WindowRows, apart, avx512, loads, squares, through,

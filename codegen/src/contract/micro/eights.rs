@@ -166,7 +166,7 @@ struct Place {
 }
 
 impl Place {
-    /// A row's number of a step, in all lanes.
+    /// Broadcasts a row's number of a step.
     ///
     /// # Safety
     ///
@@ -239,7 +239,7 @@ unsafe fn singly<U: Units, const R: usize>(at: Place, acc: &mut [x86::__m256; R]
     }
 }
 
-/// Four by four in both halves: rows become columns.
+/// Transposes four by four numbers in both 128-bit halves.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn turn([a, b, c, d]: [x86::__m256; 4]) -> [x86::__m256; 4] {

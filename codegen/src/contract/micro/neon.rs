@@ -1,4 +1,4 @@
-//! Engines for NEON: 32 registers of four f32, strips of 8 rows by 12 columns.
+//! Microkernels for NEON: 32 registers of four f32, strips of 8 rows by 12 columns.
 
 use super::alternating::{Alternating, Interleave, alternating};
 use super::field::{Field, field};

@@ -120,7 +120,7 @@ impl Cell<Pairs> for Apart {
         // SAFETY: as above.
         Pairs(unsafe { x86::_mm512_castsi512_ps(both) })
     }
-    /// In groups of four columns: every second one, and those between.
+    /// Groups of four columns alternate between the two vectors.
     #[inline(always)]
     unsafe fn load_two(p: *const u8, step: isize) -> [Pairs; 2] {
         // SAFETY: the caller vouches for 32 elements of both steps.
@@ -195,7 +195,7 @@ impl Cell<Slowly> for Apart {
     }
 }
 
-/// The magnitude whose negative is the largest of those that [`larger_negated`] left.
+/// The least magnitude, of which [`larger_negated`] left the largest negative.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn least_magnitude(negated: x86::__m512) -> u16 {
@@ -388,7 +388,7 @@ unsafe fn spots_pairs(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
     spots!(Pairs, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
 }
 
-/// Row by row and vector by vector: it is rarely needed.
+/// By one row and one vector at a time: it is rarely needed.
 ///
 /// # Safety
 ///

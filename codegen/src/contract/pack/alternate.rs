@@ -15,7 +15,7 @@ pub(in crate::contract) unsafe fn alternate_f32(
     rows: Rows,
     to: [Alternate<f32>; 2],
 ) -> Option<u16> {
-    // All of a kind, or none.
+    // All elements of a parity, or none.
     let fits = |kind: usize| [0, (rows.elements + 1 - kind) / 2].contains(&to[kind].count);
     if rows.elements < 8 || !(fits(0) && fits(1)) {
         return None;

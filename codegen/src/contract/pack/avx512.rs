@@ -261,7 +261,7 @@ unsafe fn alternate_joined<N: Numbers>(
     least_of(least)
 }
 
-/// Packs lines that are neighbours or whose steps are.
+/// Packs lines whose stride, or whose `k` stride, is one.
 ///
 /// # Safety
 ///
@@ -294,7 +294,7 @@ unsafe fn neighbours<N: Numbers>(
     mut least: x86::__m512i,
 ) -> x86::__m512i {
     let along = lines.along * N::BYTES as isize;
-    // The other lines come in between.
+    // Prefetches the next chunk: the other lines of this one come in between.
     let next = CHUNK as isize * along;
     let mut first_step = lines.base;
     let mut to = dst;

@@ -21,7 +21,7 @@ pub(in crate::contract) fn is_packed(seen: &Seen, from: &Elements) -> bool {
     seen.column_step().is_some() && from.become_f32()
 }
 
-/// Packs columns into panels of f32 for some steps; returns `None` if it does not know how.
+/// Packs columns into panels of f32; returns `None` unless [`is_packed`].
 ///
 /// # Safety
 ///

@@ -22,7 +22,7 @@ pub(in crate::contract) trait Cells {
     ///
     /// As [`Cells::load`].
     unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512;
-    /// The same of sixteen, behind the last of which there is another element.
+    /// The same of sixteen, with another element after the last.
     ///
     /// # Safety
     ///
@@ -196,7 +196,7 @@ pub(in crate::contract) trait Numbers {
         after: *const u8,
         mask_after: u16,
     ) -> x86::__m512i;
-    /// [`Numbers::across`] of sixteen lines, behind which there are others.
+    /// [`Numbers::across`] of sixteen lines, with others after them.
     ///
     /// # Safety
     ///
@@ -310,7 +310,7 @@ unsafe fn strided<C: Cells, const S: usize>(p: *const u8, mask: u16) -> x86::__m
     }
 }
 
-/// The same of sixteen, behind which there are others.
+/// The same of sixteen, with others after them.
 ///
 /// # Safety
 ///
@@ -333,7 +333,7 @@ pub(in crate::contract) fn first(count: usize) -> u64 {
     (1 << count) - 1
 }
 
-/// From the high halves of two steps.
+/// Packs the high halves of two steps into a pair.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(in crate::contract) fn pair(step: x86::__m512i, after: x86::__m512i) -> x86::__m512i {
@@ -349,7 +349,7 @@ pub(in crate::contract) fn smaller(least: x86::__m512i, pairs: x86::__m512i) -> 
     x86::_mm512_min_epu16(least, less)
 }
 
-/// The least of the lanes that [`smaller`] left.
+/// The minimum of the lanes that [`smaller`] left, plus one: the least magnitude.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(in crate::contract) fn least_of(least: x86::__m512i) -> u16 {

@@ -47,16 +47,16 @@ pub(super) struct Lines {
 /// Elements in memory, of any layout.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Elements {
-    /// The first one.
+    /// Address of the first one.
     pub(super) base: *const u8,
     pub(super) dtype: DType,
-    /// The 16-bit float to whose values they are rounded first.
+    /// The 16-bit float to which they are rounded first.
     pub(super) round: Option<DType>,
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Elements {
-    /// True if vectors of f32 are made of them: floats of at most 32 bits, f32 rounded as well.
+    /// True if vectors of f32 can hold them: floats of at most 32 bits, or f32 that are rounded.
     fn become_f32(&self) -> bool {
         match self.dtype {
             DType::F32 => [None, Some(DType::BF16), Some(DType::F16)].contains(&self.round),

@@ -48,7 +48,7 @@ pub(in crate::contract) unsafe fn every_second(
     }
 }
 
-/// A run.
+/// Gathers a run.
 ///
 /// # Safety
 ///
@@ -65,7 +65,7 @@ unsafe fn by_sixteens(from: *const u16, length: usize, to: *mut u16) {
     }
 }
 
-/// A run of more than eight elements.
+/// Gathers a run of more than eight elements.
 ///
 /// # Safety
 ///
@@ -88,7 +88,7 @@ unsafe fn by_eights(from: *const u16, length: usize, to: *mut u16) {
     unsafe { store(to.wrapping_add(last), seconds) };
 }
 
-/// Stores eight elements that are widened by zeros.
+/// Narrows and stores eight elements that zeros extend to 32 bits.
 ///
 /// # Safety
 ///

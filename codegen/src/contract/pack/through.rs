@@ -19,9 +19,9 @@ const LANES: usize = 16;
 /// Columns of one run that are lanes of a vector.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::contract) struct Piece {
-    /// The sixteen columns of the panel that it is in.
+    /// Index of the vector in the panel.
     vector: usize,
-    /// Where the column of the first lane is, or would be.
+    /// Place of the first lane's column, even if the piece starts later.
     pub(super) place: Place,
     /// Its lanes.
     lanes: u16,
@@ -183,7 +183,7 @@ unsafe fn panel<N: Numbers, const S: usize>(
     least
 }
 
-/// The remainder, of a number that is a few times as large at most.
+/// `number % period`, for numbers of a few periods at most.
 #[inline(always)]
 fn wrapped(mut number: usize, period: usize) -> usize {
     while number >= period {

@@ -30,7 +30,7 @@ const BEHIND: usize = 64;
 #[derive(Clone, Copy)]
 pub(crate) struct Phases<'a> {
     pub(crate) cpu: &'a Cpu,
-    /// Of the elements.
+    /// The dtype of elements.
     pub(crate) dtype: DType,
     /// Groups after which weights repeat.
     pub(crate) period: usize,
@@ -86,7 +86,7 @@ impl Phases<'_> {
         self.planes[0].saturating_mul(self.window()) / E::DEPTH
     }
 
-    /// Numbers of an image.
+    /// Size in numbers of an image.
     fn image<E: Engine>(&self) -> usize {
         let framed = self.framed();
         (self.planes[0] / E::DEPTH)
@@ -119,7 +119,7 @@ impl Phases<'_> {
         with_engine!(self.cpu, self.acc(), self.in_pairs(), E => self.workspace_with::<E>())
     }
 
-    /// What is chosen for this number of groups.
+    /// Schedule, tile and blocking for this number of groups.
     pub(crate) fn chosen(&self, groups: usize) -> Chosen {
         with_engine!(self.cpu, self.acc(), self.in_pairs(), E => {
             let rows = self.most::<E>().min(self.to[0]);
@@ -148,18 +148,18 @@ impl Phases<'_> {
         }
     }
 
-    /// Numbers of the packed weights of a strip.
+    /// Size in numbers of the packed weights of a strip.
     fn packed<E: Engine>(&self) -> usize {
         self.numbers::<E>().saturating_mul(2 * E::LANES).saturating_add(BEHIND)
     }
 
-    /// Numbers of the windows of a strip, or of a plane of the operand.
+    /// Size in numbers of the windows of a strip, or of an input plane.
     fn turned<E: Engine>(&self) -> usize {
         let windows = self.window().saturating_mul(2 * E::LANES);
         windows.max(self.from[0].saturating_mul(self.from[1])).saturating_add(BEHIND)
     }
 
-    /// The phases there are.
+    /// All phases.
     fn phases<E: Engine>(&self) -> SmallVec<[Phase; 4]> {
         let [down, across] = self.moves;
         let rows = self.most::<E>().min(self.to[0]);
@@ -355,7 +355,7 @@ impl Phases<'_> {
             let sums = scratch.sums.room::<E::Num>(n * width + BEHIND);
             let chains = scratch.chains.room::<E::Num>(n * width + BEHIND);
             let down = self.moves[0];
-            // Rows of each phase are as far below those that are listed.
+            // Listed offsets are those of the first rows; these rows are further down.
             let image = inside.wrapping_add(row / down.stride * self.framed().pitch);
             for phase in phases {
                 let weights = packed.wrapping_add(phase.before * numbers * count);
@@ -440,7 +440,7 @@ fn seen_by(phases: &[Phase]) -> usize {
     phases.last().map_or(0, |last| last.before + last.positions)
 }
 
-/// What is packed together.
+/// The block of weights that is packed together.
 struct Part {
     /// Planes of the result.
     strip: Range<usize>,

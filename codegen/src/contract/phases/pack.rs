@@ -8,7 +8,7 @@ use super::super::transposed::Framed;
 use super::{Part, Phase, Phases, seen_by};
 use smallvec::{SmallVec, smallvec};
 
-/// Rows of fewer numbers are packed with all of their plane before they go to their places.
+/// Shorter rows are packed with all of their plane, then moved to their places.
 const SHORT: usize = 16;
 
 /// Prefetch distance of weights, in planes.
@@ -35,7 +35,7 @@ impl Phases<'_> {
         let ahead = (planes.len() == self.planes[0]).then_some((AHEAD * of_plane) as isize);
         let from = weights.moved((planes.start * of_plane + strip.start * window) as isize);
         let spread = self.spread(phases);
-        // Numbers of planes that are gone through together alternate.
+        // Numbers of `together` planes alternate.
         let of_nth = |nth: usize| -> SmallVec<[[usize; 2]; 9]> {
             let place = |[before, own, of_phase]: &[usize; 3]| {
                 [before * numbers + own * together + nth, of_phase * together].map(|at| at * count)
@@ -163,7 +163,7 @@ unsafe fn place_rows<T: Number>(
 ) {
     for row in 0..rows {
         let (from, to) = (from.wrapping_add(row * columns), to.wrapping_add(row * pitch));
-        // What is moved beyond a row is written again, if it is not behind the last one.
+        // What is copied beyond a row is overwritten by the next row, if there is one.
         if (rows - 1 - row) * pitch + columns < columns.next_multiple_of(MOVED) {
             // SAFETY: the caller's contract.
             unsafe { std::ptr::copy_nonoverlapping(from, to, columns) };

@@ -7,7 +7,7 @@ use super::Tensor;
 use crate::machine::InstructionSet;
 use tracecast_ir::DType;
 
-/// Elements of a window, and from a row to the next.
+/// Elements of a window, and the stride of rows.
 const WINDOW: isize = 9;
 
 #[test]

@@ -4,7 +4,7 @@ use super::super::{Correlation, Scratch, Stored};
 use std::ops::Range;
 use tracecast_ir::DType;
 
-/// Numbers behind all sums that nobody may write.
+/// Numbers behind all sums, which must stay unwritten.
 const GUARD: usize = 64;
 
 /// The bits of the sums that the epilogue gets, each once.

@@ -340,7 +340,7 @@ fn few_rows_by_columns_along_k() {
             let a = Tensor::new(left, m * k, 26, (k as isize, 1));
             let b = Tensor::new(right, n * (k + 3), 27, (1, k as isize + 3));
             check(DType::F32, (m, n, k), &a, &b);
-            // Many rows by a few columns are the same the other way round.
+            // Many rows by a few columns: the operands are exchanged.
             let a = Tensor::new(right, n * k, 28, (k as isize, 1));
             let b = Tensor::new(left, k * m, 29, (m as isize, 1));
             check(DType::F32, (n, m, k), &a, &b);

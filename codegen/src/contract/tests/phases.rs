@@ -25,7 +25,7 @@ fn results_smaller_than_a_stride_and_bands_of_one_row() {
         for (from, to) in [([1, 3], [1, 6]), ([3, 1], [6, 1]), ([1, 1], [1, 1])] {
             transposed(dtype, [6, 20], 2, [from, to]);
         }
-        // Caches are small enough for bands, of which the last one is of one row.
+        // Caches are small enough for bands, the last of one row.
         transposed(dtype, [140, 40], 1, [[3, 6], [5, 12]]);
         (5..9).for_each(|rows| transposed(dtype, [16, 33], 2, [[rows, 9], [2 * rows - 1, 17]]));
     }
@@ -80,7 +80,7 @@ fn transposed(
             });
             for (at, (plane, place)) in all.enumerate() {
                 let bits = if acc == DType::F64 {
-                    // SAFETY: the sums that are handed on.
+                    // SAFETY: a sum that the epilogue gets.
                     unsafe { sums.cast::<u64>().wrapping_add(at).read() }
                 } else {
                     // SAFETY: as above.

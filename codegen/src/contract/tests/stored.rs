@@ -20,7 +20,7 @@ pub(super) fn bits(
     let mut stored = vec![u8::MAX; rows.len() * ld * bytes];
     let base = stored.as_mut_ptr().wrapping_sub((rows.start * ld + cols.start) * bytes);
     let finish = Finish::Store(base, ld);
-    // SAFETY: the tests' tensors hold what their ranges and strides span, and `ld` rows fit.
+    // SAFETY: the tests' tensors hold their ranges and strides, and rows of stride `ld` fit.
     unsafe { contract(cpu, acc, rows, cols, k, a, b, scratch, &[], finish) };
     let cell = |cell: &[u8]| {
         let mut bits = [0; 8];
@@ -56,7 +56,7 @@ pub(super) fn rounded(
         }
     };
     let finish = Finish::Rounded(&mut epilogue, first.cast(), ld);
-    // SAFETY: the tests' tensors hold what their ranges and strides span, and `ld` rows fit.
+    // SAFETY: the tests' tensors hold their ranges and strides, and rows of stride `ld` fit.
     unsafe { contract(cpu, DType::F32, rows, cols, k, a, b, scratch, &[], finish) };
     let between = stored.chunks(ld).flat_map(|row| &row[n..]);
     assert!(between.copied().all(|bits| bits == UNTOUCHED), "elements between rows are written");
