@@ -1,7 +1,7 @@
-//! Contractions over images of many rows: vectors go across rows, and the number of a column is read where the image has it.
+//! Implicit GEMM over an image (padded copy of the input) with vectors along output channels.
 //!
-//! Places of an image lie in order, whatever windows begin at them: windows may be some places apart, and no column is summed in vain where lines end. What
-//! is summed lies column by column, and is turned before it is handed on.
+//! The image keeps positions in order at any stride. So no column past the end of a row is
+//! computed. Sums come out column by column and are transposed before the epilogue.
 
 use super::correlate::{Correlation, Hand};
 use super::groups;
@@ -16,24 +16,24 @@ use super::workspace::Workspace;
 use std::ops::Range;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// Packing writes up to so many numbers behind its own; see [`Engine::pack`].
+/// Elements that packing may write past its end; see [`Engine::pack`].
 const BEHIND: usize = 16;
 
 impl Correlation<'_> {
-    /// What some windows see, or all, place by place.
+    /// An image with positions in order instead of split by phase; in pairs if bf16 are.
     fn place_by_place(&self, image: &Image) -> Image {
         let places = image.place_by_place();
         if self.pairs { places.in_pairs() } else { places }
     }
 
-    /// The most windows along the first axis whose image and sums stay in the second-level cache.
+    /// Most windows along the first axis whose image and sums fit in half of L2.
     pub(super) fn most_across<E: Engine>(&self, whole: &Image) -> usize {
         let [all, each] = whole.windows();
         let numbers = self.place_by_place(whole).room() / all + 2 * E::LANES * each;
         (self.cpu.caches.l2 / 2 / (numbers * size_of::<E::Num>()).max(1)).clamp(1, all)
     }
 
-    /// What [`Correlation::run_across`] takes for so many batches and windows.
+    /// Workspace of [`Correlation::run_across`] for `[rows, batches, windows]`.
     pub(super) fn workspace_across<E: Engine>(
         &self,
         seen: &Seen,
@@ -60,7 +60,7 @@ impl Correlation<'_> {
         }
     }
 
-    /// Sums for some rows, whole pairs of vectors, and some batches, band by band of some windows.
+    /// Computes some rows, whole pairs of vectors, for some batches, in bands of windows.
     ///
     /// # Safety
     ///
@@ -96,13 +96,13 @@ impl Correlation<'_> {
                 let [left, right] = at(batch);
                 let own = packed.wrapping_add(i % self.period * size);
                 if nth == 0 && i < slots {
-                    // SAFETY: the caller's contract; there is room for so many.
+                    // SAFETY: the caller's contract; `own` has room for one packed left operand.
                     least = least
                         .min(unsafe { self.pack::<E>(left, rows.clone(), width, own, scratch) });
                 }
                 let line = scratch.filled.room::<E::Num>(image.line());
                 let places = Places { image: to, line, beside: Beside::ALONE };
-                // SAFETY: the caller's contract, and the rooms of the image and of a line.
+                // SAFETY: the caller's contract; `to` holds the image, `line` a row of it.
                 let least_right = unsafe { image.fill::<E>(from.moved(right), places) };
                 let tiny = may_be_subnormal(least, least_right);
                 let sums = scratch.sums.room::<E::Num>(n * width);
@@ -126,7 +126,7 @@ impl Correlation<'_> {
                                 tiny,
                                 later: None,
                             };
-                            // SAFETY: operands are ready, and there is room for the sums of all columns.
+                            // SAFETY: operands are ready; sums have room for all columns.
                             unsafe { E::spots(strip.count, 2, &spots) };
                         }
                         before += block.len();

@@ -1,4 +1,4 @@
-//! Contractions of a few rows by columns that lie along `k`, which are not packed: they are turned in registers.
+//! GEMV and products of few rows: transposes columns contiguous along `k` in registers.
 
 use super::micro::avx2::Avx2F32;
 use super::micro::avx512::Avx512F32;
@@ -11,11 +11,11 @@ use crate::machine::InstructionSet;
 use smallvec::smallvec;
 use tracecast_ir::DType;
 
-/// So many columns are summed before the epilogue gets them.
+/// Columns per call of the epilogue.
 pub(super) const TOGETHER: usize = 1024;
 
 impl Work<'_> {
-    /// The right operand, if few rows use columns that lie along `k`.
+    /// The right operand, if few rows use columns that are contiguous along `k`.
     pub(super) fn along_k(&self) -> Option<Lines> {
         let wide = self.has_avx512();
         let most = match self.cpu.instructions {
@@ -40,7 +40,7 @@ impl Work<'_> {
         self.a.in_memory().filter(fits)
     }
 
-    /// What is chosen for few rows and such columns.
+    /// The schedule for few rows and such columns.
     pub(super) fn chosen_along(&self) -> Chosen {
         let rows = self.rows.len();
         let columns = match self.has_avx512() {
@@ -56,7 +56,7 @@ impl Work<'_> {
         }
     }
 
-    /// Runs it for few rows and such columns.
+    /// Computes few rows by columns that are contiguous along `k`.
     ///
     /// # Safety
     ///
@@ -89,7 +89,7 @@ impl Work<'_> {
             let rows = scratch.left.room::<f32>(room::<E>(self.rows.len(), 1, self.k));
             for row in 0..self.rows.len() {
                 let to = rows.wrapping_add(row * self.k);
-                // SAFETY: the lines are readable by the caller's contract, or filled, and there is room for all of them.
+                // SAFETY: the lines are readable or filled, and there is room for all of them.
                 unsafe { E::pack(&lines.from(row, 0), 1, self.k, to, 1) };
             }
             few::Rows { base: rows, row: self.k as isize }
@@ -102,7 +102,7 @@ impl Work<'_> {
             let sizes = [self.rows.len(), cols.len(), self.k];
             let b = b.from(cols.start, 0);
             let product = if self.has_avx512() { few::product } else { eights::product };
-            // SAFETY: the operands are ready and the sums have room; `along_k` says that the CPU and the columns are right.
+            // SAFETY: operands are ready, sums have room; `along_k` checked CPU and columns.
             unsafe { product(sizes, a, b, sums, ld) };
             self.finish::<E>(self.rows.clone(), cols, scratch, finish);
         }

@@ -1,4 +1,4 @@
-//! Contractions over images of one row and a few columns, as those that the gradients of depthwise weights are: vectors go through batches.
+//! Depthwise weight gradients of few columns: each lane of a vector holds one batch.
 
 use super::correlate::{Correlation, Hand, SideBySide};
 use super::image::{Beside, Image, Places};
@@ -12,7 +12,7 @@ use std::ops::Range;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 impl Correlation<'_> {
-    /// What [`Correlation::run_beside`] takes.
+    /// Workspace of [`Correlation::run_beside`].
     pub(super) fn workspace_beside<E: Engine>(&self, seen: &Seen, whole: &Image) -> Workspace {
         let (plane, planes, _) = whole.plane_by_plane(seen);
         let Some(image) = Image::of(&plane, None) else { return Workspace::default() };
@@ -30,7 +30,7 @@ impl Correlation<'_> {
         }
     }
 
-    /// Sums for some batches, a vector of them at a time, plane by plane.
+    /// Computes some batches, a vector of them per pass, one plane of `k` after another.
     ///
     /// # Safety
     ///
@@ -86,7 +86,7 @@ impl Correlation<'_> {
                     let end = plane * steps + done;
                     if end % CONTRACT_BLOCK == 0 || end == self.k {
                         let is_first = end <= CONTRACT_BLOCK;
-                        // SAFETY: the sums and the chains, which begin again.
+                        // SAFETY: both have this length.
                         unsafe { end_chains(sums, chains, columns * E::LANES, is_first) };
                     }
                 }
@@ -106,7 +106,7 @@ impl Correlation<'_> {
     }
 }
 
-/// Goes on with the chains of all columns.
+/// Continues the chains of all columns by the steps `at`.
 ///
 /// # Safety
 ///
@@ -128,11 +128,11 @@ unsafe fn columns_of<E: Engine>(
     }
 }
 
-/// Adds chains to the sums, which those of the first block are, and lets them begin at zero again.
+/// Adds chains to sums and resets them to zero. Chains of the first block replace the sums.
 ///
 /// # Safety
 ///
-/// There must be so many of both.
+/// Both must have `count` elements.
 unsafe fn end_chains<T: Number>(sums: *mut T, chains: *mut T, count: usize, is_first: bool) {
     for i in 0..count {
         let (sum, chain) = (sums.wrapping_add(i), chains.wrapping_add(i));

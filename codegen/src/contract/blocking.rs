@@ -1,4 +1,4 @@
-//! How a contraction is cut so that what is used again is still in a cache.
+//! Cache blocking of a contraction: rows (mc), columns (nc), `k`-range (kc). Also makes [`Cpu`]s.
 
 use super::micro::Engine;
 #[cfg(test)]
@@ -6,7 +6,7 @@ use crate::machine::Vectors;
 use crate::machine::{Caches, Cpu, InstructionSet};
 
 impl Cpu {
-    /// This CPU with these of its instructions.
+    /// This CPU with the given instruction set.
     pub(crate) fn with(instructions: InstructionSet) -> Cpu {
         #[cfg(target_arch = "x86_64")]
         let pairs = instructions == InstructionSet::Avx512 && super::micro::pairs::available();
@@ -15,7 +15,7 @@ impl Cpu {
         Cpu { instructions, pairs, caches: Caches::of_machine() }
     }
 
-    /// The same, without the instruction for pairs of bf16 where fused multiply-adds are faster.
+    /// The same, without bf16 pairs where fused multiply-adds are faster.
     pub(crate) fn fast(instructions: InstructionSet) -> Cpu {
         let cpu = Cpu::with(instructions);
         #[cfg(target_arch = "x86_64")]
@@ -23,7 +23,7 @@ impl Cpu {
         cpu
     }
 
-    /// What this CPU can also use, for tests.
+    /// All CPUs that this one can stand for in tests, small caches included.
     #[cfg(test)]
     pub(crate) fn all() -> Vec<Cpu> {
         let small = Caches { l1: 4 << 10, l2: 32 << 10, l3: 64 << 10 };
@@ -34,19 +34,19 @@ impl Cpu {
     }
 }
 
-/// The sizes of what is worked on at once.
+/// Block sizes of a contraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Blocking {
-    /// Rows whose packed left operand and sums stay in the second-level cache.
+    /// Rows (mc) whose packed left operand and sums stay in L2.
     pub(super) rows: usize,
-    /// Columns whose panels stay in the second-level cache, or in the third where several groups of rows use them.
+    /// Columns (nc) whose panels stay in L2, or in L3 if several groups of rows use them.
     pub(super) columns: usize,
-    /// Steps of `k` whose part of a panel fills the first-level cache.
+    /// Steps of `k` whose part of a panel fills L1.
     steps: usize,
 }
 
 impl Blocking {
-    /// For a contraction of that size, in blocks of `block` steps; panel by panel, or as many columns as fit.
+    /// Blocking of an `[m, n, k]` product with blocks of `block` steps. `by_panel`: panel by panel.
     pub(super) fn of<E: Engine>(
         caches: &Caches,
         [m, n, k]: [usize; 3],
@@ -54,7 +54,7 @@ impl Blocking {
         by_panel: bool,
     ) -> Blocking {
         let size = size_of::<E::Num>();
-        // In numbers.
+        // In packed elements, which hold `DEPTH` steps.
         let [k, block] = [k.div_ceil(E::DEPTH), block / E::DEPTH];
         let kb = k.clamp(1, block);
         let rows = multiple(caches.l2 / 4 / (kb * size), E::ROWS, 24 / E::ROWS + 1);
@@ -67,7 +67,7 @@ impl Blocking {
             (caches.l3 / (k * size).max(1)).min(caches.l2 / 2 / (rows * size))
         };
         let columns = multiple(columns, E::WIDTH, 1).min(MOST_COLUMNS);
-        // Even groups.
+        // Groups of even size.
         let columns =
             n.div_ceil(n.div_ceil(columns).max(1)).next_multiple_of(E::WIDTH).max(E::WIDTH);
         let rows = if m <= rows { rows } else { m.div_ceil(m.div_ceil(rows)) };
@@ -77,19 +77,19 @@ impl Blocking {
 }
 
 impl Blocking {
-    /// Into what parts to cut blocks of a single panel, which few rows use as it is packed: a power of two that divides the block. Where
-    /// many rows use a panel, loops read it from the second-level cache as fast, and whole blocks need no sums stored in between.
+    /// The `k`-range (kc) for a single panel that few rows use: a power of two that divides
+    /// `block`. Many rows read a panel from L2 as fast, and whole blocks store no sums in between.
     pub(super) fn part(&self, block: usize) -> usize {
         (1 << (self.steps / 2).max(1).ilog2()).min(block)
     }
 }
 
-/// More rows are not worth it.
+/// Most rows (mc): more bring no speed.
 const MOST_ROWS: usize = 128;
-/// More columns are not worth it.
+/// Most columns (nc): more bring no speed.
 const MOST_COLUMNS: usize = 1024;
 
-/// The multiple of `unit` that is at most `n` and at least `least` times the unit.
+/// The largest multiple of `unit` up to `n`, but at least `least` units.
 fn multiple(n: usize, unit: usize, least: usize) -> usize {
     (n / unit).max(least) * unit
 }

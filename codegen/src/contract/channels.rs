@@ -1,4 +1,4 @@
-//! How the right operand of a contraction over positions is seen: channel by channel.
+//! The right operand of a weight gradient, channel by channel.
 
 use super::edges::Edges;
 use super::image::{Distances, Image};
@@ -6,36 +6,36 @@ use super::stretch::{Stretch, examples_together};
 use super::windows::{Axis, Bound, MOST_BOUNDS, Seen};
 use tracecast_ir::DType;
 
-/// So many rows fill at least half of a vector,
+/// Rows that fill half of a vector: fewer do not pay.
 const SOME_ROWS: usize = 8;
-/// and so many steps are worth copying what they see.
+/// Steps of `k` from which copying the input pays.
 const SOME_STEPS: usize = 32;
 
-/// How the right operand of such a contraction is seen.
+/// The right operand of a weight gradient: its view, channel by channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Channels {
-    /// How many there are, and from one to the next in elements.
+    /// Channels, and the stride between them in elements.
     pub(crate) count: usize,
     pub(super) stride: isize,
-    /// What the windows of a channel see.
+    /// View of one channel through its windows.
     pub(super) seen: Seen,
-    /// Columns of a channel.
+    /// Columns of a channel: the taps of a window.
     pub(crate) taps: usize,
-    /// Examples, and from one to the next.
+    /// Examples, and the stride between them in elements.
     pub(super) examples: usize,
     pub(super) next: isize,
-    /// True if windows may be read where they lie but for those at edges.
+    /// True if the input may be read in place, apart from windows that overlap the padding.
     pub(super) has_edges: bool,
-    /// True if a channel has one column, all of whose elements are there.
+    /// True if a channel has one column and no padding.
     pub(super) is_whole: bool,
-    /// From a step of each pair to the other in places of an image, unless there are too many such distances.
+    /// Distances between the two steps of each bf16 pair in an image. `None` if they are too many.
     pub(super) distances: Option<Distances>,
-    /// Copies of an image whose numbers are pairs. A single distance needs none if every step has another: the image is joined in place.
+    /// Paired copies of an image, one per distance; none if the image itself can be paired.
     pub(super) copies: usize,
 }
 
 impl Channels {
-    /// Of a right operand that is seen so, for that many rows and steps; `None` if it is not seen as by the gradient of a weight.
+    /// Describes a view of `[rows, k]`. `None` unless a weight gradient's input that pays.
     pub(crate) fn of(seen: &Seen, [rows, k]: [usize; 2]) -> Option<Channels> {
         let (first, inner) = seen.columns.split_first()?;
         let is_free = first.bounded == [0; MOST_BOUNDS];
@@ -53,7 +53,7 @@ impl Channels {
         let (plane, examples, next) = whole.plane_by_plane(&channel);
         let taps: usize = inner.iter().map(|axis| axis.extent).product();
         let steps = k / examples.max(1);
-        // Channels that overlap are windows of a convolution, which nothing bounds.
+        // Channels that overlap without bounds are windows of a convolution.
         let reach = |axis: &Axis| axis.stride.unsigned_abs().saturating_mul(axis.extent - 1);
         let span = inner.iter().chain(&plane.rows).map(reach).fold(0, usize::saturating_add);
         let apart = !is_unbounded || first.stride.unsigned_abs() > span;
@@ -61,7 +61,7 @@ impl Channels {
             return None;
         }
         let image = Image::of(&plane, None)?;
-        // Windows see more places than they have positions, or they are those of a convolution itself.
+        // In a weight gradient, windows have more positions than taps. Else it is a convolution.
         if !image.has_one_plane() || steps <= taps || !image.is_mostly_seen(steps) {
             return None;
         }
@@ -88,27 +88,27 @@ impl Channels {
         })
     }
 
-    /// True if elements of this dtype, rounded so, are read where they lie to be accumulated in that one.
+    /// True if `dtype`, rounded to `round`, is read in place and accumulated in `acc`.
     pub(crate) fn are_read_in_place(&self, dtype: DType, round: Option<DType>, acc: DType) -> bool {
         self.is_whole && dtype == acc && round.is_none()
     }
 
-    /// True if elements of this dtype are read so but for those that windows at edges see.
+    /// True if it is read in place, apart from windows that overlap the padding.
     pub(crate) fn are_read_at_edges(&self, dtype: DType, round: Option<DType>, acc: DType) -> bool {
         self.has_edges && !self.is_whole && dtype == acc && round.is_none()
     }
 
-    /// True if the steps of an example lie side by side, and a channel has one column.
+    /// True if a channel has one column and the steps of an example are contiguous.
     pub(crate) fn are_side_by_side(&self) -> bool {
         self.is_whole && matches!(self.seen.rows[self.down()..], [Axis { stride: 1, .. }])
     }
 
-    /// The axis that lines of places follow one another along, among those of steps.
+    /// Index of the axis of rows among those of `k`: behind that of examples, if any.
     fn down(&self) -> usize {
         usize::from(self.examples > 1)
     }
 
-    /// How many lines the places of an example are in, and how many steps each of them is.
+    /// Rows of an example's channel, and steps of `k` in each.
     pub(super) fn lines(&self) -> [usize; 2] {
         let Some((down, within)) = self.seen.rows[self.down()..].split_first() else {
             return [1, 1];
@@ -116,7 +116,7 @@ impl Channels {
         [down.extent, within.iter().map(|axis| axis.extent).product()]
     }
 
-    /// What a stretch sees.
+    /// View of a `k`-range.
     pub(super) fn seen_by(&self, stretch: &Stretch) -> Seen {
         let mut seen = self.seen.clone();
         let at = self.down();
@@ -132,8 +132,8 @@ impl Channels {
         seen
     }
 
-    /// The runs that the steps of a stretch are in, of so many each in every example: how many these are and from one to the next, and from a step to the next, in elements.
-    /// `None` if there are none longer than a step.
+    /// Runs of steps in each example of a `k`-range: `[count, length]`, and the strides from run to
+    /// run and step to step in elements. `None` unless steps have one axis or two.
     pub(super) fn runs(&self, stretch: &Stretch) -> Option<([usize; 2], isize, isize)> {
         let lines = stretch.lines.len();
         match self.seen.rows[self.down()..] {
@@ -143,7 +143,7 @@ impl Channels {
         }
     }
 
-    /// Where a stretch begins in the first channel, in elements from its first.
+    /// Offset of a `k`-range in the first channel, in elements.
     pub(super) fn first_of(&self, stretch: &Stretch) -> isize {
         let down = self.seen.rows.get(self.down()).map_or(0, |axis| axis.stride);
         stretch.examples.start as isize * self.next + stretch.lines.start as isize * down
@@ -151,12 +151,12 @@ impl Channels {
 }
 
 impl Seen {
-    /// True if all that windows see is there.
+    /// True if no bound applies: windows see no padding.
     pub(super) fn is_unbounded(&self) -> bool {
         self.bounds.iter().all(|bound| bound.extent < 0)
     }
 
-    /// The same where windows have a single position: for the axes that they move along within a channel.
+    /// Adds bounds for windows of one position: one per axis of `k` within a channel.
     fn bound_positions(&mut self, channel: isize) {
         let within = |row: &&mut Axis| row.stride.unsigned_abs() < channel.unsigned_abs();
         let rows = self.rows.iter_mut().rev().take_while(within);
@@ -166,8 +166,8 @@ impl Seen {
         }
     }
 
-    /// Adds bounds that windows keep within by themselves, one for each axis of positions in a window and the axis that windows move along: an image is told
-    /// from them.
+    /// Adds bounds that windows never exceed: one per pair of a tap axis and the axis that windows
+    /// move along. [`Image::of`] reads the window geometry from bounds.
     fn bound_windows(&mut self) {
         let pairs = self.columns.iter_mut().rev().zip(self.rows.iter_mut().rev());
         for ((bound, at), (column, row)) in self.bounds.iter_mut().enumerate().zip(pairs) {

@@ -1,4 +1,4 @@
-//! What is chosen for a convolution whose input is a padded copy, or is read in place channel by channel.
+//! [`Correlation::chosen`]: the schedule of a convolution, from a padded copy or in place.
 
 use super::correlate::{Correlation, Loops};
 use super::image::Image;
@@ -12,7 +12,7 @@ use smallvec::smallvec;
 use tracecast_ir::DType;
 
 impl Correlation<'_> {
-    /// What is chosen for this number of windows; `None` if they are none of a convolution.
+    /// The schedule for this number of windows. `None` if they are not a convolution's.
     pub(crate) fn chosen(&self, windows: usize) -> Option<Chosen> {
         with_engine!(self.cpu, self.acc, self.pairs, E => self.chosen_with::<E>(windows))
     }

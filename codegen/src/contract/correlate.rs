@@ -1,8 +1,8 @@
-//! Contractions whose right operands are images: of a few rows, as those of depthwise convolutions, or of few steps, for which packing would take
-//! longer than the products.
+//! Convolutions as implicit GEMM: every step of `k` reads its columns from an image (padded copy).
 //!
-//! Batches have the same shapes and windows. An image is filled for each of them, its borders of zeros once; left operands that come again
-//! after a period are packed once.
+//! Used for few rows or few steps, where packing would take longer than the product. Batches have
+//! one shape. Their image is filled anew, its zero border once. Left operands that repeat after a
+//! period are packed once.
 
 use super::direct::Direct;
 use super::image::{Beside, Image, Places};
@@ -20,84 +20,84 @@ use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// Numbers of the sums that are handed on together.
+/// Elements of sums per call of the epilogue.
 const TOGETHER: usize = 8192;
-/// The same where they take no other room.
+/// The same if vectors go along rows of windows: sums need no other buffer.
 const TOGETHER_BY_LINE: usize = 2048;
-/// So many windows along the first axis are summed together at least: what lies around a band is copied for each of its neighbours.
+/// Least windows along the first axis per band: a band copies the border of its neighbours.
 pub(super) const SOME: usize = 4;
-/// What so many steps read of an image stays in the first-level cache for all rows.
+/// Steps of `k` per pass: what they read of an image stays in L1 for all rows.
 pub(super) const PIECE: usize = 192;
-/// Numbers of a line of sums that are moved together.
+/// Elements of sums per move.
 pub(super) const MOVED: usize = 16;
 
-/// What takes the sums: first row and rows, counted through all batches, the columns, and the sums, row by row without gaps.
+/// Epilogue: takes first row and rows (through all batches), columns, and dense row-major sums.
 pub(super) type Hand<'a> = dyn FnMut(usize, usize, Range<usize>, *const u8) + 'a;
 
-/// Contractions of the same shape.
+/// A batch of convolutions of one shape.
 #[derive(Clone, Copy)]
 pub(crate) struct Correlation<'a> {
     pub(crate) cpu: &'a Cpu,
-    /// f32 or f64.
+    /// Accumulator: f32 or f64.
     pub(crate) acc: DType,
-    /// Rows of each, and steps of `k`, of which there is one at least.
+    /// Rows of each batch, and steps of `k`: at least one.
     pub(crate) rows: usize,
     pub(crate) k: usize,
-    /// The left operand of the first: a matrix, or seen without bounds.
+    /// Left operand of the first batch: a matrix, or a view without bounds.
     pub(crate) a: Source<'a>,
-    /// The right operand of the first, seen through windows that [`Image::of`] knows.
+    /// Right operand of the first batch: a view that [`Image::of`] accepts.
     pub(crate) b: Source<'a>,
-    /// After how many batches left operands come again.
+    /// Batches after which left operands repeat.
     pub(crate) period: usize,
-    /// How batches lie side by side, if vectors go through these.
+    /// Strides of batches, if vectors go across batches.
     pub(crate) beside: Option<SideBySide>,
-    /// The rows of each that are summed, from the first of them to behind the last, if vectors go across rows: whole pairs of vectors. Of bf16 in pairs, numbers
-    /// of the image are those of two planes.
+    /// First and end of the rows to compute, if vectors go across rows: whole pairs of vectors.
+    /// With bf16 pairs, an element of the image pairs two channels.
     pub(crate) across: Option<[usize; 2]>,
-    /// True if bf16 are multiplied in pairs, by a CPU that does, where [`Image::joined`] knows how: there are several rows.
+    /// True if bf16 are multiplied in pairs: several rows, a fitting CPU and [`Image::joined`].
     pub(crate) pairs: bool,
-    /// Where sums are stored, if nothing else becomes of them.
+    /// Destination of sums that need no epilogue.
     pub(crate) stored: Option<Stored>,
 }
 
-/// Where sums are stored.
+/// Destination of sums that need no epilogue.
 #[derive(Clone, Copy)]
 pub(crate) struct Stored {
-    /// The first of them.
+    /// The first sum.
     pub(crate) first: *mut u8,
-    /// From a row to the next through all batches, in numbers.
+    /// Row stride through all batches, in elements.
     pub(crate) ld: usize,
-    /// Of what dtype they are there: that of the sums, or a 16-bit float, to which those that are stored line by line are rounded. Others are handed on.
+    /// Dtype there: that of the sums, or a 16-bit float. Paths that cannot round call the epilogue.
     pub(crate) dtype: DType,
 }
 
-/// The loops that sum.
+/// Loop nests that compute the sums.
 pub(super) enum Loops {
     /// Over channels that are read in place.
     #[cfg(target_arch = "x86_64")]
     InPlace,
-    /// Over batches in the lanes of a vector, with a few columns each,
+    /// Vectors across batches of few columns,
     Few(SideBySide),
-    /// or with many.
+    /// or of many.
     Lines(SideBySide),
-    /// With vectors across these rows.
+    /// Vectors across these rows.
     Across([usize; 2]),
-    /// With vectors along columns.
+    /// Vectors along columns.
     Columns,
 }
 
-/// Batches that lie at even distances, of one row each: the left operand's row is that of all of them.
+/// Batches of one row each at an even stride. Rows of the left operand are those of the batches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SideBySide {
-    /// So many do, from each multiple of that on.
+    /// Batches per group with this stride. Groups begin at multiples of it.
     pub(crate) count: usize,
-    /// From one to the next, of the right operand in elements.
+    /// Stride of the right operand between batches, in elements.
     pub(crate) stride: isize,
-    /// They have few columns, and more steps.
+    /// True if batches have few columns and more steps.
     pub(crate) few: bool,
 }
 
-/// A left operand that is ready: the first number, from a step to the next, and if it is packed in strips.
+/// A left operand that is ready. `step` is its stride along `k`, or `None` if packed in strips.
 #[derive(Clone, Copy)]
 pub(super) struct Ready<T> {
     pub(super) base: *const T,
@@ -106,22 +106,22 @@ pub(super) struct Ready<T> {
     pub(super) tiny: bool,
 }
 
-/// What a band of windows takes.
+/// A band of windows, and the layout of its sums.
 pub(super) struct Band<'a> {
     pub(super) image: &'a Image,
     pub(super) columns: Range<usize>,
     /// Vectors of columns.
     vectors: usize,
-    /// From a row of sums to the next.
+    /// Row stride of the sums.
     ld: usize,
-    /// Batches whose sums are handed on together.
+    /// Batches per call of the epilogue.
     together: usize,
-    /// Vectors go along lines of columns, and none over the end of one.
+    /// True if vectors go along rows of windows, and none crosses the end of a row.
     by_line: bool,
 }
 
 impl<'a> Band<'a> {
-    /// Numbers of the sums that are brought together, of so many rows of a batch; none where those of a row lie so already.
+    /// Elements that gather `rows` rows of sums per batch. Zero if rows are dense already.
     fn gathered(&self, rows: usize) -> usize {
         if self.together == 1 && self.image.is_dense() && !self.by_line {
             return 0;
@@ -131,12 +131,12 @@ impl<'a> Band<'a> {
 }
 
 impl Correlation<'_> {
-    /// Sums for some batches, and for some of the windows along the first axis that they move over. `at` is where operands of a batch begin,
-    /// in elements from those of the first.
+    /// Computes some batches and some windows along the first axis. `at` returns the operand
+    /// offsets of a batch from the first one, in elements.
     ///
     /// # Safety
     ///
-    /// `cpu` must be this CPU. Operands must be readable for these batches and windows, and what sums are stored to writable.
+    /// `cpu` must be this CPU. Operands must be readable for these, and the destination writable.
     pub(crate) unsafe fn run(
         &self,
         (batches, windows): (Range<usize>, Range<usize>),
@@ -177,7 +177,7 @@ impl Correlation<'_> {
         });
     }
 
-    /// Which loops sum.
+    /// The loop nest that computes the sums.
     pub(super) fn loops(&self) -> Loops {
         #[cfg(target_arch = "x86_64")]
         if self.is_depthwise() {
@@ -191,7 +191,7 @@ impl Correlation<'_> {
         }
     }
 
-    /// What it takes for so many batches and windows.
+    /// Workspace for `[batches, windows]`.
     pub(crate) fn workspace(&self, counts: [usize; 2]) -> Workspace {
         with_engine!(self.cpu, self.acc, self.pairs, E => self.workspace_with::<E>(counts))
     }
@@ -238,19 +238,19 @@ impl Correlation<'_> {
         }
     }
 
-    /// How the right operand is seen, and what of it.
+    /// View and elements of the right operand.
     pub(super) fn windows(&self) -> Option<(&Seen, Elements)> {
         let Source::Windows { base, dtype, round, seen } = self.b else { return None };
         Some((seen, Elements { base, dtype, round }))
     }
 
-    /// What windows see, of some of them or all.
+    /// The image of some windows, or of all.
     pub(super) fn image(&self, seen: &Seen, band: Option<Range<usize>>) -> Option<Image> {
         let image = Image::of(seen, band)?;
         if self.pairs { image.joined() } else { Some(image) }
     }
 
-    /// The most windows along the first axis whose image and sums stay in the second-level cache, or, if vectors go along lines, in the first-level one.
+    /// Most windows along the first axis whose image and sums fit in half of L2, or in L1 by row.
     pub(super) fn most<E: Engine>(&self, whole: &Image) -> usize {
         let [all, each] = whole.windows();
         let numbers = whole.room() / all + self.rows * each;
@@ -260,12 +260,12 @@ impl Correlation<'_> {
         (cache / (numbers * size_of::<E::Num>()).max(1)).clamp(least.min(all), all)
     }
 
-    /// True if vectors of so many numbers go along lines of columns: there is one row, of a few steps.
+    /// True if vectors of `lanes` elements go along rows of windows: one row, few steps.
     pub(super) fn goes_by_line(&self, image: &Image, lanes: usize) -> bool {
         self.rows == 1 && self.k <= CONTRACT_BLOCK && image.fills_vectors(lanes)
     }
 
-    /// What some windows take, or all of them, whose image comes first.
+    /// The band of some windows, given the images of all and of these.
     fn band<'a, E: Engine>(
         &self,
         [whole, image]: [&'a Image; 2],
@@ -280,17 +280,17 @@ impl Correlation<'_> {
         Band { image, vectors, ld: vectors * E::LANES, together, columns, by_line }
     }
 
-    /// Vectors of columns that are summed together.
+    /// Vectors of columns in a register tile.
     pub(super) fn widest<E: Engine>(&self) -> usize {
         tile::<E>(self.rows)[1] / E::LANES
     }
 
-    /// Numbers of the sums of a band, and behind them of the chains that go on from a piece of a block to the next.
+    /// Elements of a band's sums. Behind them are chains that continue in the next piece of `k`.
     fn room_of_sums<E: Engine>(&self, band: &Band<'_>) -> usize {
         self.rows * (band.ld + self.widest::<E>() * E::LANES) + MOVED
     }
 
-    /// The left operand of the first batch, if it is read as it lies.
+    /// Left operand of the first batch, if read in place.
     pub(super) fn in_place<E: Engine>(&self) -> Option<Ready<E::Num>> {
         let Source::Matrix { base, dtype, round: None, col, .. } = self.a else { return None };
         (self.rows == 1 && dtype == E::Num::DTYPE).then(|| Ready {
@@ -342,7 +342,7 @@ impl Correlation<'_> {
                     None => {
                         let to = packed.wrapping_add(i % self.period * size);
                         if nth == 0 && i < slots {
-                            // SAFETY: the caller's contract; there is room for so many.
+                            // SAFETY: the caller's contract; `to` has room for one left operand.
                             least = least.min(unsafe {
                                 self.pack::<E>(left, 0..self.rows, E::ROWS, to, scratch)
                             });
@@ -351,12 +351,12 @@ impl Correlation<'_> {
                     }
                 };
                 let line = scratch.filled.room::<E::Num>(image.line());
-                // SAFETY: the caller's contract, and the rooms of the image and of a line.
+                // SAFETY: the caller's contract; `to` holds the image, `line` a row of it.
                 let places = Places { image: to, line, beside: Beside::ALONE };
                 // SAFETY: as above.
                 let least_right = unsafe { image.fill::<E>(from.moved(right), places) };
                 if band.by_line {
-                    // What is written behind the columns of a band is the next one's, or the next batch's: it must come later, and on this thread.
+                    // This thread's next band or batch must overwrite what is past this one.
                     let is_followed =
                         windows.end < all.end || windows.len() == count && i + 1 < batches.len();
                     let stored = self.stored(batch, &band).filter(|_| is_followed);
@@ -388,7 +388,7 @@ impl Correlation<'_> {
         }
     }
 
-    /// Sums all rows by the columns of a band.
+    /// Computes all rows of a batch by the columns of a band.
     ///
     /// # Safety
     ///
@@ -442,7 +442,7 @@ impl Correlation<'_> {
         }
     }
 
-    /// Hands the sums of a batch on, or has them wait for those of the next ones.
+    /// Passes a batch's sums to the epilogue, or gathers them with those of the next batches.
     ///
     /// # Safety
     ///
@@ -474,10 +474,10 @@ impl Correlation<'_> {
                 band.image.each_line(|first, count| {
                     let from = line.wrapping_add(first);
                     if count.next_multiple_of(MOVED) <= left {
-                        // SAFETY: the sums of a line and the place for it; what is moved beyond these is written again.
+                        // SAFETY: sums and place of a row; what is moved past it is overwritten.
                         unsafe { move_line(from, to, count) };
                     } else {
-                        // SAFETY: as above; what lies behind the columns of a band may be another thread's.
+                        // SAFETY: as above; what follows a band may be another thread's.
                         unsafe { std::ptr::copy_nonoverlapping(from, to, count) };
                     }
                     to = to.wrapping_add(count);
@@ -492,7 +492,7 @@ impl Correlation<'_> {
         for row in 0..m {
             let line = sums.wrapping_add(row * band.ld);
             band.image.each_line(|first, count| {
-                // SAFETY: the sums of a line and the place for it; what is moved beyond these is written again, or behind all of them.
+                // SAFETY: sums and place of a row; what is moved past it is overwritten, or slack.
                 unsafe { move_line(line.wrapping_add(first), to, count) };
                 to = to.wrapping_add(count);
             });
@@ -500,18 +500,18 @@ impl Correlation<'_> {
         self.wait::<E>(batch, band, waiting, scratch, hand);
     }
 
-    /// Where sums are stored, if they are so as they are.
+    /// The destination, if sums are stored unrounded.
     pub(super) fn stored_as_they_are(&self) -> Option<Stored> {
         self.stored.filter(|stored| stored.dtype == self.acc)
     }
 
-    /// Where the first sum of a band in a batch is stored, if sums are stored as they are.
+    /// Address of the first sum of a band and batch, if sums are stored unrounded.
     fn stored<T>(&self, batch: usize, band: &Band<'_>) -> Option<*mut T> {
         let Stored { first, ld, .. } = self.stored_as_they_are()?;
         Some(first.cast::<T>().wrapping_add(batch * self.rows * ld + band.columns.start))
     }
 
-    /// Has the sums of a batch, which were brought together, wait for those of the next ones, unless they are enough.
+    /// Counts a batch with gathered sums. Calls the epilogue when [`Band::together`] wait.
     fn wait<E: Engine>(
         &self,
         batch: usize,
@@ -526,7 +526,7 @@ impl Correlation<'_> {
         }
     }
 
-    /// Hands on what waits.
+    /// Passes the gathered sums to the epilogue.
     fn hand_on<E: Engine>(
         &self,
         band: &Band<'_>,
@@ -543,11 +543,11 @@ impl Correlation<'_> {
     }
 }
 
-/// Sums all columns of a band in the one row there is, line by line: no vector goes over the end of one, and sums lie without gaps.
+/// Computes the single row of a band: no vector crosses the end of a row; sums are dense.
 ///
 /// # Safety
 ///
-/// The CPU must be the engine's, operands must be ready, and sums have room for all columns and [`MOVED`] more.
+/// The CPU must be the engine's. Operands must be ready; `sums` needs room for [`MOVED`] more.
 unsafe fn sum_by_line<E: Engine>(
     band: &Band<'_>,
     left: Ready<E::Num>,
@@ -568,14 +568,14 @@ unsafe fn sum_by_line<E: Engine>(
                 let first = part.start * E::LANES;
                 let (b, sums) = (b.wrapping_add(first), sums.wrapping_add(first));
                 let field = Field { a, step, b, line: near, at, sums, ld: across };
-                // SAFETY: the caller's contract. What is written behind the end of a line is written again with the next one, or behind all columns.
+                // SAFETY: the caller's contract. Writes past a row are overwritten or slack.
                 unsafe { E::field(some.count, part.count, &field) };
             }
         }
     }
 }
 
-/// Moves at least so many numbers, and up to as many more as fill the last piece.
+/// Moves `count` elements, and past them up to a whole piece of [`MOVED`].
 ///
 /// # Safety
 ///

@@ -1,6 +1,6 @@
-//! Depthwise convolutions with AVX-512 and AVX2: contractions of one row over windows of one plane each, which is read where it lies.
+//! Depthwise convolutions that read channels in place, with AVX-512 or AVX2.
 //!
-//! What an image would take, a copy of the plane with zeros around it, costs more than these few products.
+//! A padded copy of the channel would cost more than these few products.
 
 use super::correlate::{Correlation, Hand, Stored};
 use super::image::{BEHIND, Image, SHORT};
@@ -13,11 +13,11 @@ use crate::machine::InstructionSet;
 use std::ops::Range;
 use tracecast_ir::DType;
 
-/// Sums of so many numbers are handed on together.
+/// Elements of sums per call of the epilogue.
 const TOGETHER: usize = 2048;
 
 impl Correlation<'_> {
-    /// True if planes are read where they lie.
+    /// True if channels are read in place.
     pub(super) fn is_depthwise(&self) -> bool {
         let Some((seen, from)) = self.windows().filter(|_| self.rows == 1) else { return false };
         let image = Image::of(seen, None).filter(|_| self.beside.is_none());
@@ -25,13 +25,13 @@ impl Correlation<'_> {
         image.is_some_and(|image| image.is_depthwise(self.cpu, self.acc, of, true))
     }
 
-    /// The most planes that are summed together.
+    /// Most channels per call of the kernel.
     pub(super) fn planes_together(&self, image: &Image) -> usize {
         let [_, each] = image.windows();
         if each <= SHORT { MOST_PLANES } else { MOST_PLANES / 2 }
     }
 
-    /// True if sums are rounded to bf16 as they are stored: with AVX2 only those of bf16.
+    /// True if stores can round to bf16. With AVX2 both operands must be bf16.
     pub(super) fn rounds(&self) -> bool {
         let is_bf16 = |source: &Source<'_>| match *source {
             Source::Matrix { dtype, round, .. } | Source::Windows { dtype, round, .. } => {
@@ -42,7 +42,7 @@ impl Correlation<'_> {
         self.cpu.instructions == InstructionSet::Avx512 || [self.a, self.b].iter().all(is_bf16)
     }
 
-    /// What [`Correlation::run_depthwise`] takes for so many batches and windows.
+    /// Workspace of [`Correlation::run_depthwise`] for `[batches, windows]`.
     pub(super) fn workspace_depthwise(&self, image: &Image, counts: [usize; 2]) -> Workspace {
         let [batches, windows] = counts;
         let [all, each] = image.windows();
@@ -57,7 +57,7 @@ impl Correlation<'_> {
         }
     }
 
-    /// Sums for some batches, and for some lines of their windows.
+    /// Computes some batches and some rows of their windows.
     ///
     /// # Safety
     ///
@@ -83,18 +83,18 @@ impl Correlation<'_> {
         unsafe { zeros.write_bytes(0, count) };
         let size = room::<Avx2F32>(1, 1, self.k);
         let packed = scratch.left.room::<f32>(size * self.period.min(batches.len()));
-        // Positions in a window that go back are those of lines from the last one on.
+        // A negative dilation goes through rows from the last one on.
         let (line, step) = match down.dilation {
             1 => (lines.start, 1),
             _ => (lines.end - 1, -1),
         };
         let first = [down.first + (line * down.step) as isize, across.first];
-        // Some batches, and so many that come a period later each.
         let stored = self.stored.filter(|to| match to.dtype {
             DType::F32 => true,
             DType::BF16 => self.rounds(),
             _ => false,
         });
+        // Each of the batches `some` with `count - 1` more, a period apart.
         let run = |some: Range<usize>, count: usize, scratch: &mut Scratch, hand: &mut Hand<'_>| {
             let members = |batch: usize| {
                 std::array::from_fn::<_, MOST_PLANES, _>(|i| {
@@ -112,7 +112,7 @@ impl Correlation<'_> {
                 }
                 let weights = packed.wrapping_add(i % self.period * size);
                 if i < self.period {
-                    // SAFETY: the caller's contract; there is room for so many.
+                    // SAFETY: the caller's contract; `weights` has room for a window.
                     unsafe { self.pack::<Avx2F32>(left, 0..1, 1, weights, scratch) };
                 }
                 let (sums, dtype) = match stored {
@@ -167,7 +167,7 @@ impl Correlation<'_> {
                 }
             }
         };
-        // Batches a period apart have the same weights, and are summed together.
+        // Batches a period apart share their weights and are computed together.
         let most = self.planes_together(&image);
         for first in batches.clone().step_by(most * self.period) {
             let end = batches.end.min(first + most * self.period);
@@ -180,13 +180,13 @@ impl Correlation<'_> {
     }
 }
 
-/// As many zeros as a row has elements, and those that vectors read behind.
+/// Zeros that stand for a row of padding, and for what vectors read past it.
 fn zeros(image: &Image) -> usize {
     let row = image.depthwise().map_or(0, |[_, across]| across.places().end.max(0) as usize);
     image.place_by_place().line().max(row + BEHIND)
 }
 
-/// Batches whose sums are handed on together: only those of all windows lie one behind another.
+/// Batches per call of the epilogue: only sums of all windows are contiguous across batches.
 fn together(all: usize, each: usize, lines: usize) -> usize {
     if lines < all { 1 } else { (TOGETHER / (lines * each)).max(1) }
 }

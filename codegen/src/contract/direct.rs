@@ -1,5 +1,6 @@
-//! Contractions over images whose sums are stored where they belong, where vectors fill lines of columns, or all columns, which lie side by side: no sum is moved,
-//! and none is computed in vain at the end of a line.
+//! Implicit GEMM that stores from registers: vectors fill rows of windows or all columns.
+//!
+//! So no sum is moved, and none is computed past the end of a row.
 
 use super::correlate::{Band, Correlation, PIECE, Ready, Stored};
 use super::image::Image;
@@ -11,33 +12,33 @@ use crate::routines::{NarrowFloat, Tiles};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// Rows of a result that the CPU foresees by itself: asking for where their sums go takes longer than it saves.
+/// Rows of a result that the CPU prefetches by itself: prefetching them costs more than it saves.
 const FEW_ROWS: usize = 16;
 
-/// What it takes to store sums directly.
+/// Operands of a direct store.
 #[derive(Clone, Copy)]
 pub(super) struct Direct<'a, T> {
     pub(super) left: Ready<T>,
     pub(super) image: *const T,
-    /// Where each step begins in the image.
+    /// Offset of each step of `k` in the image.
     pub(super) at: &'a [isize],
-    /// Room for the sums of a line, or of a piece of columns side by side, in all rows, where they are rounded in a pass of their own.
+    /// Buffer for a row of windows or a contiguous piece, if a second pass rounds the sums.
     pub(super) line: *mut T,
 }
 
 impl Correlation<'_> {
-    /// True if sums that nothing else becomes of are stored directly: vectors fill lines or all columns, and all steps are summed at once.
+    /// True if sums can be stored directly: whole vectors, several rows, and `k` in one pass.
     pub(super) fn is_direct<E: Engine>(&self, image: &Image) -> bool {
         let fits = self.k <= CONTRACT_BLOCK && self.k / E::DEPTH <= PIECE;
         let fits = fits && self.rows > 1 && self.beside.is_none() && self.across.is_none();
         fits && image.has_whole_vectors(E::LANES)
     }
 
-    /// Sums all rows of a batch by the columns of a band, and stores them.
+    /// Computes all rows of a batch by the columns of a band, and stores them.
     ///
     /// # Safety
     ///
-    /// As `Correlation::sum`; what sums are stored to must be writable for these.
+    /// As `Correlation::sum`; the destination must be writable for them.
     pub(super) unsafe fn store_lines<E: Engine>(
         &self,
         batch: usize,
@@ -51,7 +52,7 @@ impl Correlation<'_> {
         let rounded = E::ROUNDS && dtype == DType::BF16;
         let narrow = NarrowFloat::of(dtype).filter(|_| !rounded);
         let narrow = narrow.map(|narrow| Tiles::of(self.cpu.instructions).narrow(narrow));
-        // What all steps read of a piece is read again by each strip of rows, and stays in half of the first-level cache.
+        // Each strip of rows reads a piece's data again: it stays in half of L1.
         let numbers = self.cpu.caches.l1 / 2 / size_of::<E::Num>();
         let vectors = (numbers / at.len() / E::LANES).max(self.widest::<E>());
         let parts = strips(self.rows, E::ROWS);
@@ -62,7 +63,7 @@ impl Correlation<'_> {
             let place = |row: usize| first.wrapping_add(row * ld * bytes);
             for part in parts.clone() {
                 let rows = part.start..part.start + part.count;
-                // A store reads its line first, and lines of a large result of many rows are far.
+                // A store reads its cache line first, and lines of a large result are far.
                 for row in rows.clone().filter(|_| self.rows > FEW_ROWS) {
                     ask_bytes(place(row), across * bytes);
                 }

@@ -1,65 +1,64 @@
-//! Windows of a contraction over positions that are read where the operand lies, but for those at the edges of its planes: what these see is copied, with zeros where
-//! nothing lies.
+//! Weight gradient that reads the input in place: copies only windows that overlap the padding.
 //!
-//! The copies lie as far from one another as the operand's own elements do, line by line and plane by plane, so that a column is as far from where a window begins in
-//! either. Windows at the left and right edges are few to a line, and their copies stand side by side as high as the plane; those of whole lines, at the top
-//! and the bottom, are cut into pieces that fit beside them, one below the other.
+//! The zero-filled side buffer has the input's own strides, so one offset table serves both. Copies
+//! of windows at the left and right edges stand side by side, as high as the channel. Those at the
+//! top and bottom are cut into pieces that fit beside them, one below the other.
 
 use super::image::{Along, Image};
 use super::windows::copy;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Windows at edges are no more than one of so many.
+/// At most one window in this number overlaps the padding.
 const FEW: usize = 4;
-/// The next plane lies no more than so many times as far as a plane is large.
+/// Longest stride between channels, in channel sizes.
 const NEAR: usize = 2;
 
-/// Lines of no more elements are copied one by one.
+/// Rows of at most this many elements are copied one by one.
 const SHORT: usize = 8;
 
-/// Where windows at the edges of a plane go.
+/// Layout of the side buffer of windows that overlap the padding.
 #[derive(Clone, Debug)]
 pub(super) struct Edges {
     axes: [Axis; 2],
-    /// From a line of the operand to the next, in elements.
+    /// Row stride of the input, in elements.
     pitch: usize,
     pieces: SmallVec<[Piece; 8]>,
-    /// Lines of all pieces.
+    /// Rows of all pieces.
     lines: usize,
 }
 
 /// An axis that windows move along.
 #[derive(Clone, Debug)]
 struct Axis {
-    /// Windows, and places from one to the next.
+    /// Windows, and positions from one to the next.
     count: usize,
     step: usize,
-    /// Places that a window spans.
+    /// Positions that a window spans.
     span: usize,
-    /// The place where the first window begins.
+    /// Position where the first window begins.
     first: isize,
-    /// The places that are elements.
+    /// Positions that are elements, not padding.
     there: Range<isize>,
 }
 
-/// Windows side by side, down and across.
+/// A rectangle of windows: ranges down and across.
 #[derive(Clone, Debug)]
 struct Piece {
     windows: [Range<usize>; 2],
-    /// Where the first of them begins among the copies, in elements.
+    /// Offset of the first window in the side buffer, in elements.
     place: usize,
 }
 
 impl Axis {
-    /// An image sees the axis the other way round: its windows are the positions in ours.
+    /// An [`Image`] swaps the roles: its taps are the windows here.
     fn of(along: &Along) -> Option<Axis> {
         let step = usize::try_from(along.dilation).ok().filter(|step| *step > 0)?;
         let span = (along.count - 1) * along.step + 1;
         Some(Axis { count: along.taps, step, span, first: along.first, there: along.places() })
     }
 
-    /// Windows of which all is there.
+    /// Windows that see no padding.
     fn whole(&self) -> Range<usize> {
         let windows_to =
             |places: isize| (places.max(0) as usize).div_ceil(self.step).min(self.count);
@@ -67,19 +66,19 @@ impl Axis {
         start..windows_to(self.there.end - self.first - self.span as isize + 1).max(start)
     }
 
-    /// Places that so many windows span.
+    /// Positions that consecutive windows span.
     fn places(&self, windows: usize) -> usize {
         if windows == 0 { 0 } else { (windows - 1) * self.step + self.span }
     }
 
-    /// The place where a window begins.
+    /// Position where a window begins.
     fn begin(&self, window: usize) -> isize {
         self.first + (window * self.step) as isize
     }
 }
 
 impl Edges {
-    /// Of what the windows of a plane see, if they move along two axes whose last one lies side by side, and pieces fit between the operand's lines.
+    /// Layout of edge windows, if they move along two axes and pieces fit between the input's rows.
     pub(super) fn of(image: &Image) -> Option<Edges> {
         let [down, across] = image.plane_axes()?;
         let pitch = usize::try_from(down.stride).ok().filter(|_| across.stride == 1)?;
@@ -108,7 +107,7 @@ impl Edges {
         (beside <= pitch).then(|| Edges { axes: axes.clone(), pitch, pieces, lines })
     }
 
-    /// True if windows at edges are few, and planes so far apart leave room for their copies without lying far from one another.
+    /// True if few windows overlap the padding, and the stride between channels fits their copies.
     pub(super) fn are_few(&self, plane: Option<isize>) -> bool {
         let [down, across] = &self.axes;
         let windows = |piece: &Piece| piece.windows.iter().map(Range::len).product::<usize>();
@@ -120,12 +119,12 @@ impl Edges {
         all <= down.count * across.count / FEW && plane.is_none_or(is_near)
     }
 
-    /// Elements of the copies of a plane, and of what lies between them.
+    /// Elements of a channel's side buffer, gaps included.
     pub(super) fn room(&self) -> usize {
         self.lines * self.pitch
     }
 
-    /// Sets where the windows at edges begin, step by step, if the copies begin so many elements from where the first window does.
+    /// Writes the offsets of edge windows, whose copies begin `apart` elements from window 0.
     pub(super) fn place(&self, apart: isize, at: &mut [isize]) {
         let [down, across] = &self.axes;
         for Piece { windows: [lines, some], place } in &self.pieces {
@@ -139,11 +138,11 @@ impl Edges {
         }
     }
 
-    /// Copies what the windows at edges of a plane see, of which place zero of both axes is at `from`.
+    /// Copies what the edge windows of a channel see. `from` is position zero of both axes.
     ///
     /// # Safety
     ///
-    /// The plane must be readable, and `to` writable for [`Edges::room`].
+    /// The channel must be readable, and `to` writable for [`Edges::room`].
     pub(super) unsafe fn copy<T: Copy + Default>(&self, from: *const T, to: *mut T) {
         let [down, across] = &self.axes;
         for Piece { windows: [lines, some], place } in &self.pieces {
@@ -156,14 +155,14 @@ impl Edges {
                 let from = from.wrapping_offset(line * self.pitch as isize + left);
                 let to = to.wrapping_add(place + i * self.pitch);
                 let there = if down.there.contains(&line) { there.clone() } else { 0..0 };
-                // SAFETY: the elements of a line that are there, and their places.
+                // SAFETY: the elements of a row, and their places.
                 unsafe { copy_line(from, there, width, to) };
             }
         }
     }
 }
 
-/// Copies the elements of a line that are there, with zeros for the others of so many.
+/// Copies the elements `there` of a row, and zeros for the rest of `count`.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! The left operand of contractions over images, packed.
+//! Packs the left operand of convolutions over images.
 
 use super::correlate::Correlation;
 use super::micro::Engine;
@@ -9,7 +9,7 @@ use std::ops::Range;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 impl Correlation<'_> {
-    /// Packs some rows of a left operand that begins so many elements behind the first, in strips of so many at most. Returns what [`Engine::pack`] does.
+    /// Packs rows of the operand at offset `from`, `most` per strip. Returns as [`Engine::pack`].
     ///
     /// # Safety
     ///

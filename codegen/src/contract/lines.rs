@@ -1,7 +1,7 @@
-//! Contractions over images of one row, a few steps and many columns, as depthwise convolutions are: vectors go through batches.
+//! Depthwise convolutions across channels: each lane of a vector holds one batch (a channel).
 //!
-//! Places of an image lie in order, each with the numbers of all lanes: what windows see that are some places apart is read in place as well, no column is
-//! summed in vain, and no vector is cut short by the end of a line.
+//! The image keeps positions in order, all lanes of a position together. So strided windows are
+//! read in place, no column is wasted, and no vector is cut at the end of a row.
 
 use super::correlate::{Correlation, Hand, SOME, SideBySide, Stored};
 use super::groups;
@@ -17,18 +17,18 @@ use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// Packing writes up to so many numbers behind its own; see [`Engine::pack`].
+/// Elements that packing may write past its end; see [`Engine::pack`].
 const BEHIND: usize = 8;
 
-/// What a band of windows takes.
+/// A band of windows: its image, strides and counts.
 struct Band {
-    /// What they see, place by place.
+    /// Image with positions in order.
     image: Image,
-    /// From a line of columns along each axis to the next, and from a column to the next, in places.
+    /// Strides between rows of windows along each axis, and between windows, in positions.
     steps: [usize; 3],
-    /// Columns along each axis.
+    /// Windows along each axis.
     counts: [usize; 3],
-    /// Positions along a window each way, if windows slide from place to place of a plane.
+    /// Taps per axis, if windows slide over a channel at stride 1.
     sliding: Option<usize>,
 }
 
@@ -44,20 +44,20 @@ impl Band {
         }
     }
 
-    /// Positions along a window each way, if the engine lets windows slide.
+    /// Taps per axis, if the engine has a sliding kernel.
     fn slides<E: Engine>(&self) -> Option<usize> {
         self.sliding.filter(|_| E::SLIDES)
     }
 }
 
 impl Correlation<'_> {
-    /// The batches and columns that are summed together.
+    /// Register tile: batches by columns.
     pub(super) fn tile_of_lines<E: Engine>(&self, image: &Image) -> [usize; 2] {
         let slides = Band::of(image).slides::<E>().is_some();
         [E::LANES, if slides { sliding::LINES * sliding::WINDOWS } else { E::LINE }]
     }
 
-    /// What [`Correlation::run_lines`] takes for so many windows.
+    /// Workspace of [`Correlation::run_lines`] for these batches and windows.
     pub(super) fn workspace_lines<E: Engine>(
         &self,
         seen: &Seen,
@@ -83,17 +83,17 @@ impl Correlation<'_> {
         }
     }
 
-    /// How many vectors of left operands stay packed for some batches, those of a period if they come again, and from which batch on all of them are.
+    /// Vectors of left operands kept packed, and the batch from which on all of them are.
     fn kept<E: Engine>(&self, side: SideBySide, batches: &Range<usize>) -> [usize; 2] {
         if side.count != self.period || batches.len() <= self.period {
             return [1, batches.end];
         }
-        // Those before the first whole period may be in other vectors.
+        // Earlier batches than the first whole period may be in other vectors.
         let first = batches.start.next_multiple_of(side.count);
         [side.count.div_ceil(E::LANES), first + side.count]
     }
 
-    /// The most windows along the first axis whose image and sums stay in the first-level cache, for a vector of batches, or some.
+    /// Most windows along the first axis whose image and sums fit in L1, for a vector of batches.
     pub(super) fn most_lines<E: Engine>(&self, whole: &Image) -> usize {
         let [all, each] = whole.windows();
         let numbers = whole.place_by_place().room() / all + each;
@@ -101,7 +101,7 @@ impl Correlation<'_> {
         (self.cpu.caches.l1 / bytes).clamp(SOME.min(all), all)
     }
 
-    /// Sums for some batches, a vector of them at a time, band by band of some windows.
+    /// Computes some batches, a vector of them per pass, in bands of windows.
     ///
     /// # Safety
     ///
@@ -141,7 +141,7 @@ impl Correlation<'_> {
                 }
                 let line = scratch.filled.room::<E::Num>(band.image.lines_beside(E::LANES));
                 let places = Places { image: to, line, beside };
-                // SAFETY: the caller's contract, and the rooms of the image and of lines.
+                // SAFETY: the caller's contract; `to` holds the image, `line` its rows.
                 unsafe { band.image.fill::<E>(from.moved(right), places) };
                 let sums = scratch.sums.room::<E::Num>(columns.len() * E::LANES);
                 // SAFETY: the operands are ready, and there is room for all sums.
@@ -155,7 +155,7 @@ impl Correlation<'_> {
                     batch += count;
                     continue;
                 }
-                // What packing writes behind the sums of these batches is written again with the next ones.
+                // Packing writes past the sums of these batches; the next ones overwrite that.
                 let (next, each) = (batch + count, columns.len());
                 let is_followed = (batches.end - next) * each >= BEHIND;
                 let stored =
@@ -167,7 +167,7 @@ impl Correlation<'_> {
                 let base = sums.cast_const().cast();
                 let (across, dtype) = (E::LANES as isize, E::Num::DTYPE);
                 let all = Lines { base, dtype, round: None, across, along: 1 };
-                // SAFETY: the sums of all columns, and room for them and some numbers more.
+                // SAFETY: the sums of all columns, and room for them and some more.
                 unsafe { E::pack(&all, each, count, dense, each) };
                 if stored.is_none() {
                     hand(batch, count, columns.clone(), dense.cast_const().cast());
@@ -177,11 +177,11 @@ impl Correlation<'_> {
         }
     }
 
-    /// Packs the left operands of so many batches, one of them in a lane, for some steps.
+    /// Packs the left operands of `count` batches, one per lane, for some steps of `k`.
     ///
     /// # Safety
     ///
-    /// As [`Correlation::run_lines`]; `to` must be writable for the steps, and what packing writes behind them.
+    /// As [`Correlation::run_lines`]; `to` must be writable for the steps and packing's overrun.
     pub(super) unsafe fn lanes_of<E: Engine>(
         &self,
         from: isize,
@@ -200,7 +200,7 @@ impl Correlation<'_> {
     }
 }
 
-/// Sums all columns of a band whose windows slide.
+/// Computes all columns of a band with the sliding kernel.
 ///
 /// # Safety
 ///
@@ -236,7 +236,7 @@ unsafe fn slide<E: Engine>(
     }
 }
 
-/// Sums all columns of a band.
+/// Computes all columns of a band.
 ///
 /// # Safety
 ///

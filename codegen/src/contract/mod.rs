@@ -1,12 +1,11 @@
-//! Contractions on one thread: `C[i, j] = sum over k of A[i, k] * B[k, j]`, with the sums handed to an epilogue.
+//! Matrix products on one thread: `C[i, j] = sum over k of A[i, k] * B[k, j]`, then an epilogue.
 //!
-//! Each sum is one chain in the order that [`CONTRACT_BLOCK`] defines, so it has the same bits whatever the range, the CPU, its
-//! caches and the way the work is cut: columns in groups, rows in groups, `k` in blocks and these in parts whose chains go on
-//! where the last part left them.
+//! Each sum is one chain in the order of [`CONTRACT_BLOCK`]. So every range, CPU, cache size and
+//! blocking gives the same bits. A part of a block of `k` continues the chains of the one before.
 //!
-//! With a single group of rows the left operand is prepared once and the right one as it is used; otherwise the right operand is
-//! prepared for a group of columns and the left one as it is used. Preparing is packing, unless the operand can be read where it
-//! lies and is used too little to be worth a copy.
+//! With a single group of rows, the left operand is packed once and the right one as it is used.
+//! Otherwise the right operand is packed per group of columns, and the left one as it is used. An
+//! operand that is used too little to repay packing is read in place.
 
 #![allow(
     unsafe_code,
@@ -80,43 +79,43 @@ use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// Up to this many columns, rows and columns trade places.
+/// Products of at most this many columns swap rows and columns.
 const FEW_COLUMNS: usize = 4;
-/// From this many columns on, a left operand is used often enough to be packed.
+/// Columns from which packing a left operand with long strides pays.
 const MANY_COLUMNS: usize = 96;
-/// Runs at least this many bytes apart share few cache sets and need a page each.
+/// Stride in bytes from which rows compete for cache sets and take a page each.
 const FAR_APART: usize = 1024;
-/// From so many steps on there is time to ask for memory.
+/// Steps of `k` from which prefetches for the epilogue arrive in time.
 const LONG: usize = 32;
-/// Panels of no more steps than this are small enough to be packed together.
+/// Steps of `k` up to which panels are small enough to be packed together.
 const LONG_CHAIN: usize = 128;
-/// So many rows use columns that are read as they lie in pairs.
+/// Rows from which reading columns in place as bf16 pairs pays.
 #[cfg(target_arch = "x86_64")]
 const ROWS_OF_PAIRS: usize = 8;
-/// Results of fewer columns are handed to the epilogue in one piece.
+/// Results of fewer columns go to the epilogue in one call.
 const NARROW: usize = 64;
 
-/// What takes the sums: first row, rows, first column, columns, and the sums, row by row without gaps.
+/// Epilogue: takes first row, rows, first column, columns, and the dense row-major sums.
 pub(crate) type Epilogue<'a> = dyn FnMut(usize, usize, usize, usize, *const u8) + 'a;
 
-/// Where sums go, each once.
+/// Where each sum goes, once.
 pub(crate) enum Finish<'a> {
-    /// To an epilogue. What it is going to write and read may be asked for ahead of time.
+    /// To an epilogue. What it reads and writes may be prefetched.
     Epilogue(&'a mut Epilogue<'a>),
-    /// To an epilogue that rounds them to bf16 and stores these to such a matrix as below, or there at once.
+    /// To this matrix (as below), rounded to bf16 by the epilogue or by stores from registers.
     Rounded(&'a mut Epilogue<'a>, *mut u8, usize),
-    /// As they are to a matrix whose first element is there, rows so many elements apart.
+    /// Unrounded, to a matrix: element (0, 0) and row stride in elements.
     Store(*mut u8, usize),
 }
 
-/// Contracts over all of `k` for a range of rows and columns of the result, accumulating in `acc`, f32 or f64.
+/// Computes a range of rows and columns over all of `k`, accumulating in `acc`: f32 or f64.
 ///
 /// # Safety
 ///
-/// `cpu` must be this CPU. Matrices must be readable for the rows, the columns and `k`, and one that sums are stored to writable.
+/// `cpu` must be this CPU. Matrices must be readable for the rows, columns and `k`, and the
+/// destination writable.
 ///
 /// # Panics
-///
 /// If `acc` is neither f32 nor f64.
 #[allow(clippy::too_many_arguments, reason = "the one entry; a struct would only rename them")]
 pub(crate) unsafe fn contract(
@@ -155,7 +154,7 @@ pub(crate) unsafe fn contract(
     });
 }
 
-/// What is chosen for a product of these sizes.
+/// The schedule of a product of `[rows, cols, k]`.
 pub(crate) fn chosen(
     cpu: &Cpu,
     acc: DType,
@@ -170,7 +169,7 @@ pub(crate) fn chosen(
     with_engine!(cpu, acc, work.in_pairs(), E => work.chosen::<E>())
 }
 
-/// True if all of a right operand of so many columns and steps, used by so many rows, is read as it lies.
+/// True if a product of `[rows, cols, k]` reads its whole right operand in place.
 pub(crate) fn is_read_in_place(
     cpu: &Cpu,
     acc: DType,
@@ -181,7 +180,7 @@ pub(crate) fn is_read_in_place(
     with_engine!(cpu, acc, work.in_pairs(), E => work.reads_again::<E>(work.cols.len()))
 }
 
-/// What follows with an engine of the CPU as that name: for an accumulator, f32 or f64, and for bf16 in pairs or not.
+/// Evaluates `$body` with `$engine` as the CPU's engine for f32 or f64, in bf16 pairs or not.
 macro_rules! with_engine {
     ($cpu:expr, $acc:expr, $pairs:expr, $engine:ident => $body:expr) => {{
         use $crate::contract::micro;
@@ -242,9 +241,9 @@ struct Work<'a> {
     k: usize,
     a: Operand<'a>,
     b: Operand<'a>,
-    /// Rows are columns of the result and the reverse.
+    /// Rows and columns of the result are swapped.
     traded: bool,
-    /// What the epilogue writes and reads.
+    /// What the epilogue reads and writes.
     prefetched: &'a [Prefetch],
 }
 
@@ -258,7 +257,7 @@ impl<'a> Work<'a> {
         prefetched: &'a [Prefetch],
     ) -> Self {
         let traded = !b.is_packed() && cols.len() <= FEW_COLUMNS && rows.len() > cols.len();
-        // Lines of the left operand are rows, of the right one columns.
+        // A line is a row of the left operand or a column of the right one.
         let (a, b) =
             (Operand { source: *a, columns: false }, Operand { source: *b, columns: true });
         if traded {
@@ -270,10 +269,10 @@ impl<'a> Work<'a> {
 }
 
 impl Work<'_> {
-    /// How it is cut: the blocking, the steps of a part, and whether there is one group of rows.
+    /// The blocking, the length of a part of `k`, and whether there is one group of rows.
     fn cut<E: Engine>(&self) -> (Blocking, usize, bool) {
         let sizes = [self.rows.len(), self.cols.len(), self.k];
-        // A panel that few rows use is packed and used in parts that stay in the first-level cache.
+        // A panel that few rows use is packed and used in parts that stay in L1.
         let by_panel = self.rows.len() <= E::ROWS
             && self.k > LONG_CHAIN
             && !self.b.source.is_packed()
@@ -343,7 +342,7 @@ impl Work<'_> {
                     let out = out.asking(next, [rows.start, cols.start]);
                     let sizes = [rows.len(), cols.len(), k.len().div_ceil(E::DEPTH)];
                     let chains = scratch.chains.room::<E::Num>(chain_room::<E>(rows.len()));
-                    // SAFETY: the operands are ready for these rows and columns, the sums have room for them.
+                    // SAFETY: the operands are ready for these sizes, and the sums have room.
                     unsafe { block::<E>(sizes, left, right, out, chains) };
                 }
                 if stored.is_none() {
@@ -353,14 +352,14 @@ impl Work<'_> {
         }
     }
 
-    /// True if columns that fill no vector are read with the last of those before them, whose sums come out once more: those of a single block of `k`, which are not
-    /// added to others.
+    /// True if the last columns, too few for a vector, are read with columns before them. The sums
+    /// of those are then stored twice, so a later block of `k` must not add to them.
     fn reads_again<E: Engine>(&self, columns: usize) -> bool {
         columns >= E::LANES && self.k <= CONTRACT_BLOCK && self.as_it_lies::<E>().is_some()
     }
 
-    /// Where registers store the sums of a group directly, the leading dimension, and whether sums are rounded to bf16. Columns must fill whole vectors. Later blocks
-    /// of `k` add to the sums in the result; rounded sums have a single block.
+    /// Destination of a group that registers store directly, row stride, and whether to round to
+    /// bf16. Later blocks of `k` add to the result; rounded sums have a single block.
     fn stored_at_once<E: Engine>(
         &self,
         rows: &Range<usize>,
@@ -380,7 +379,7 @@ impl Work<'_> {
         fits.then_some((first.cast(), ld, rounded))
     }
 
-    /// The left operand, if it is read as it lies.
+    /// The left operand, if read in place.
     fn left_as_it_lies<E: Engine>(&self) -> Option<Lines> {
         let lies = |a: &Lines| {
             let far = a.across.unsigned_abs().max(a.along.unsigned_abs()) * size_of::<E::Num>();
@@ -390,7 +389,7 @@ impl Work<'_> {
         self.a.in_memory().filter(lies)
     }
 
-    /// Makes the left operand ready for some rows and steps.
+    /// Packs the left operand for some rows and steps, or returns it in place.
     ///
     /// # Safety
     ///
@@ -418,7 +417,8 @@ impl Work<'_> {
         Left::Packed { base: packed, rows: rows.len(), least }
     }
 
-    /// True if the operands are to be multiplied in pairs: unless few rows use columns that need no packing otherwise, and are too few for these to be read in pairs.
+    /// True if bf16 are multiplied in pairs. Columns that f32 reads in place are paired only in
+    /// place, for at least [`ROWS_OF_PAIRS`] rows.
     #[cfg(target_arch = "x86_64")]
     fn in_pairs(&self) -> bool {
         let all_bf16 = self.a.source.is_bf16() && self.b.source.is_bf16();
@@ -428,26 +428,26 @@ impl Work<'_> {
         self.cpu.pairs && all_bf16 && pays
     }
 
-    /// The right operand, if it is read as it lies, apart from columns that fill no vector; see [`Work::reads_again`].
+    /// The right operand, if read in place. Columns that fill no vector: [`Work::reads_again`].
     fn as_it_lies<E: Engine>(&self) -> Option<Lines> {
-        // Two steps of them are brought together for each strip of rows, beside their products.
+        // Each strip of rows interleaves two steps for pairs, between its products.
         let most = if E::DEPTH == 1 { 2 } else { 3 };
         let few_rows = self.rows.len() <= most * E::ROWS;
         let size = size_of::<E::Num>();
         let is_near = self.k * E::WIDTH * size <= self.cpu.caches.l1 / 4 * 3;
-        // Lines of a panel that share no sets of the first-level cache.
+        // Rows of a panel that do not compete for the same sets of L1.
         let stays = |b: &Lines| {
             let apart = b.along.unsigned_abs() * b.dtype.bytes();
             is_near && E::reads_fast(b.dtype) && !apart.is_multiple_of(FAR_APART)
         };
-        // Strips of pairs may be done once more, which sums that are added to others are not.
+        // Strips of pairs may be computed twice: their sums must not add to others.
         let is_whole = self.k.is_multiple_of(E::DEPTH);
         let is_whole = is_whole && (E::DEPTH == 1 || self.k <= CONTRACT_BLOCK);
         let fits = |b: &Lines| is_whole && b.across == 1 && b.round.is_none() && E::reads(b.dtype);
         self.b.in_memory().filter(|b| (few_rows || stays(b)) && fits(b))
     }
 
-    /// Makes the right operand ready for some columns and steps.
+    /// Packs the right operand for some columns and steps, or returns it in place.
     ///
     /// # Safety
     ///
@@ -478,7 +478,7 @@ impl Work<'_> {
             let count = steps.len();
             if let Some((seen, elements)) = self.b.through() {
                 let (block, runs) = ((rest.clone(), steps.clone()), &mut scratch.runs);
-                // SAFETY: what is there is readable by the caller's contract; the room is sized for all blocks.
+                // SAFETY: the caller's contract; the room is sized for all blocks.
                 let found = unsafe { E::pack_through(seen, elements, block, runs, to) };
                 if let Some(found) = found {
                     least = least.min(found);
@@ -490,13 +490,13 @@ impl Work<'_> {
                 self.b.lines::<E::Num>(rest.clone(), steps, &mut scratch.filled, &mut scratch.runs)
             };
             let parts = panels_of(rest.len(), E::WIDTH);
-            // SAFETY: the lines are readable by the caller's contract, or filled; the room is sized for all blocks.
+            // SAFETY: the lines are readable or filled; the room is sized for all blocks.
             least = least.min(unsafe { pack::<E>(lines, parts, count, to) });
         }
         Right { in_place, packed: packed.cast_const().cast(), cell, width, first, least }
     }
 
-    /// Stores the sums of a group or hands them to the epilogue.
+    /// Stores the sums of a group or passes them to the epilogue.
     fn finish<E: Engine>(
         &self,
         rows: Range<usize>,
@@ -513,7 +513,7 @@ impl Work<'_> {
                 let [row, col] = if self.traded { [1, *to] } else { [*to, 1] };
                 let to = base.cast::<E::Num>();
                 let to = to.wrapping_add(rows.start * row + cols.start * col);
-                // SAFETY: the sums of this group, which `block` has written, and places of the caller's matrix.
+                // SAFETY: sums that `block` wrote, and their places in the caller's matrix.
                 unsafe { store(sums.cast_const(), ld, [m, n], to, [row, col]) };
                 return;
             }
@@ -531,7 +531,7 @@ impl Work<'_> {
         }
         let dense = scratch.filled.room::<E::Num>(m * n);
         let (row, col) = if self.traded { (1, m) } else { (n, 1) };
-        // SAFETY: the sums of this group, which `block` has written, and the room of `m * n`.
+        // SAFETY: sums that `block` wrote, and room for `m * n`.
         unsafe { store(sums.cast_const(), ld, [m, n], dense, [row, col]) };
         let dense = dense.cast_const().cast();
         if self.traded {
@@ -542,7 +542,7 @@ impl Work<'_> {
     }
 }
 
-/// Stores sums, rows `ld` numbers apart, where rows and columns are so far apart.
+/// Copies `[m, n]` sums with leading dimension `ld` to `to`, with strides `row` and `col`.
 ///
 /// # Safety
 ///
@@ -570,7 +570,7 @@ unsafe fn store<T: Copy>(
     }
 }
 
-/// A range in groups of at most that length.
+/// Splits a range into groups of at most `length`.
 fn groups(range: &Range<usize>, length: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     range.clone().step_by(length).map(move |start| start..end.min(start + length))

@@ -1,4 +1,4 @@
-//! Where the operands of a contraction come from, and the memory they are packed into.
+//! Operands of a contraction: where they come from, and the buffers they are packed into.
 
 use super::micro::Engine;
 use super::pack::{Elements, Lines, Matrices, Wider, pack, pack_apart, strips};
@@ -12,35 +12,35 @@ use tracecast_ir::DType;
 use tracecast_ir::eval::Bytes;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// Writes a block of an operand, given by first row, number of rows, first column and number of columns, row by row without
-/// gaps.
+/// Writes a block of an operand, dense and row-major: first row, rows, first column, columns,
+/// destination.
 pub(crate) type FillFn<'a> = dyn Fn(usize, usize, usize, usize, *mut u8) + Sync + 'a;
 
-/// Where an operand of a contraction comes from: `A` as rows by `k`, or `B` as `k` by columns.
+/// Where an operand comes from: `A` as rows by `k`, or `B` as `k` by columns.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
-    /// Floats in memory. Strides are in elements and may be anything, zero and negative included.
+    /// Floats in memory. Strides are in elements and may be zero or negative.
     Matrix {
         /// Element (0, 0).
         base: *const u8,
         /// The dtype of the elements.
         dtype: DType,
-        /// The 16-bit float to whose values they are rounded first.
+        /// The 16-bit float to which elements are rounded first.
         round: Option<DType>,
-        /// From a row to the next.
+        /// Row stride.
         row: isize,
-        /// From a column to the next.
+        /// Column stride.
         col: isize,
     },
-    /// Floats in memory of which rows or columns are several axes.
+    /// Floats in memory, with several axes per row or column (`im2col`).
     Windows {
         /// Element (0, 0).
         base: *const u8,
         /// The dtype of the elements.
         dtype: DType,
-        /// The 16-bit float to whose values they are rounded first.
+        /// The 16-bit float to which elements are rounded first.
         round: Option<DType>,
-        /// Where they lie.
+        /// The view.
         seen: &'a Seen,
     },
     /// Values computed block by block, each at least once.
@@ -50,19 +50,19 @@ pub(crate) enum Source<'a> {
         /// The dtype in which it writes.
         dtype: DType,
     },
-    /// A right operand that [`super::keep`] has packed, all of it.
+    /// A right operand that [`super::keep`] has packed.
     Packed {
-        /// Where it has put the panels.
+        /// The panels.
         base: *const u8,
-        /// What they are like.
+        /// Their layout.
         panels: Panels,
-        /// The least that it has returned.
+        /// The least magnitude that `keep` returned.
         least: u16,
     },
 }
 
 impl Source<'_> {
-    /// The same from so many elements on, if it is in memory.
+    /// The same, `by` elements on, if in memory.
     pub(crate) fn moved(self, by: isize) -> Self {
         match self {
             Source::Matrix { base, dtype, round, row, col } => {
@@ -77,7 +77,7 @@ impl Source<'_> {
         }
     }
 
-    /// True if all values are those of bf16.
+    /// True if all values are bf16.
     pub(super) fn is_bf16(&self) -> bool {
         match self {
             Source::Matrix { dtype, round, .. } | Source::Windows { dtype, round, .. } => {
@@ -105,7 +105,7 @@ impl Source<'_> {
     }
 }
 
-/// A source, and whether its lines are its columns.
+/// A source, and whether its lines are columns.
 #[derive(Clone, Copy)]
 pub(super) struct Operand<'a> {
     pub(super) source: Source<'a>,
@@ -113,11 +113,11 @@ pub(super) struct Operand<'a> {
 }
 
 impl Operand<'_> {
-    /// Lines in memory; computed ones, and those that are seen through windows, are written to `filled` first.
+    /// Lines in memory. Computed lines and views are first written to `filled`.
     ///
     /// # Safety
     ///
-    /// What is seen through windows must be readable for the lines and steps.
+    /// A view must be readable for the lines and steps.
     pub(super) unsafe fn lines<T: Wider>(
         &self,
         lines: Range<usize>,
@@ -139,7 +139,7 @@ impl Operand<'_> {
                 let to = filled.room::<T>(brought(lines.len(), k.len())).cast::<u8>();
                 let ranges = if self.columns { (k, lines) } else { (lines, k) };
                 let block = match dtype.bytes() {
-                    // SAFETY: the caller's contract; there is room for so many numbers that are at least as wide.
+                    // SAFETY: the caller's contract; `to` has room in numbers at least as wide.
                     2 => unsafe { bring::<u16>(seen, base.cast(), ranges, runs, to.cast()) },
                     // SAFETY: as above.
                     4 => unsafe { bring::<u32>(seen, base.cast(), ranges, runs, to.cast()) },
@@ -156,7 +156,7 @@ impl Operand<'_> {
         .expect("a matrix is in memory, and what is packed is not packed again")
     }
 
-    /// Its elements and where they lie, if it is seen through windows whose columns are its lines.
+    /// View and elements, if it is a view whose lines are columns.
     pub(super) fn through(&self) -> Option<(&Seen, Elements)> {
         let Source::Windows { base, dtype, round, seen } = self.source else { return None };
         if !self.columns {
@@ -165,11 +165,11 @@ impl Operand<'_> {
         Some((seen, Elements { base, dtype, round }))
     }
 
-    /// Packs some of its lines for at most a block of steps, in strips of so many at most, as [`pack`] does; `filled` and `runs` as for [`Operand::lines`].
+    /// Packs lines for at most a block of steps, in strips of at most `most`, as [`pack`] does.
     ///
     /// # Safety
     ///
-    /// As [`Operand::lines`]; there must be room for as many numbers.
+    /// As [`Operand::lines`]; there must be room for the packed lines.
     pub(super) unsafe fn pack_strips<E: Engine>(
         &self,
         lines: Range<usize>,
@@ -202,19 +202,19 @@ impl Operand<'_> {
         }
         // SAFETY: the caller's contract.
         let lines = unsafe { self.lines::<E::Num>(lines, steps, filled, runs) };
-        // SAFETY: the lines are readable by the caller's contract, or brought together; there is room for them.
+        // SAFETY: the lines are readable or gathered; there is room for them.
         unsafe { pack::<E>(lines, parts, count, to) }
     }
 
-    /// Its elements, and from a line to the next, if it is seen whole, rows are its lines, and these lie closer together than what a row has side by side: as of the
-    /// weight in the gradient of a strided convolution's operand.
+    /// View, elements and line stride, if lines are rows closer together than some of their
+    /// elements, and no bound applies: as the weight of a strided convolution's input gradient.
     fn apart(&self) -> Option<(&Seen, Elements, isize)> {
         let Source::Windows { base, dtype, round, seen } = self.source else { return None };
         let line = seen.near_rows().filter(|_| !self.columns)?;
         Some((seen, Elements { base, dtype, round }, line))
     }
 
-    /// Its elements, from a line to the next and its matrices, if rows are its lines and go across these ([`Engine::pack_crossed`]).
+    /// Elements, line stride and matrices, if rows are its lines; see [`Engine::pack_crossed`].
     fn crossed(&self) -> Option<(Elements, isize, Matrices)> {
         let Source::Windows { base, dtype, round: None, seen } = self.source else { return None };
         let (line, (next, columns)) = seen.crossed_rows().filter(|_| !self.columns)?;
@@ -222,12 +222,12 @@ impl Operand<'_> {
         Some((Elements { base, dtype, round: None }, line, matrices))
     }
 
-    /// True if it is packed from where it is seen through windows.
+    /// True if it is packed straight from its view.
     pub(super) fn is_packed_through<E: Engine>(&self) -> bool {
         self.through().is_some_and(|(seen, elements)| E::packs_through(seen, &elements))
     }
 
-    /// The numbers that [`Operand::lines`] writes to `filled` for so many lines and steps.
+    /// Elements that [`Operand::lines`] writes to `filled` for these counts.
     pub(super) fn filled(&self, lines: usize, steps: usize) -> usize {
         match self.source {
             Source::Fill { .. } => lines.saturating_mul(steps),
@@ -236,13 +236,13 @@ impl Operand<'_> {
         }
     }
 
-    /// What is listed of so many lines and steps, if it is seen through windows; see [`Seen::listed`].
+    /// Lengths of the lists for a view of these counts; see [`Seen::listed`].
     pub(super) fn listed(&self, lines: usize, steps: usize) -> [usize; 2] {
         let Source::Windows { seen, .. } = self.source else { return [0; 2] };
         seen.listed(if self.columns { [steps, lines] } else { [lines, steps] })
     }
 
-    /// All of it, unless it is computed or packed.
+    /// All lines, if it is a matrix in memory.
     pub(super) fn in_memory(&self) -> Option<Lines> {
         let Source::Matrix { base, dtype, round, row, col } = self.source else { return None };
         let (across, along) = if self.columns { (col, row) } else { (row, col) };
@@ -250,7 +250,7 @@ impl Operand<'_> {
     }
 }
 
-/// Memory that contractions pack into. It only grows, so that a steady state allocates nothing.
+/// Buffers that contractions pack into. They only grow, so a steady state allocates nothing.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(super) left: Buffer,
@@ -259,15 +259,15 @@ pub(crate) struct Scratch {
     pub(super) runs: Runs,
     pub(super) chains: Buffer,
     pub(super) sums: Buffer,
-    /// Where the steps of an image begin.
+    /// Offsets of the steps of `k` in an image.
     pub(super) steps: Vec<isize>,
 }
 
 impl Scratch {
-    /// Has so much memory.
+    /// Grows to this workspace.
     ///
     /// # Errors
-    /// The bytes that are not there.
+    /// The bytes that could not be allocated.
     pub(crate) fn reserve(&mut self, need: &Workspace) -> Result<(), usize> {
         self.left.grow(need.left)?;
         self.right.grow(need.right)?;
@@ -280,7 +280,7 @@ impl Scratch {
         self.runs.reserve(need.listed)
     }
 
-    /// Calls `run`, which uses at most `workspace`. Debug builds reserve exactly that much before it.
+    /// Calls `run`, which uses at most `workspace`: debug builds reserve exactly that.
     ///
     /// # Panics
     /// In debug builds, if `run` uses more.
@@ -303,7 +303,7 @@ impl Scratch {
         result
     }
 
-    /// No more than these bytes may be asked for, in the order of the buffers.
+    /// Limits each buffer to these bytes, in the order of fields.
     fn limit(&mut self, most: [usize; 5]) {
         let Scratch { left, right, filled, chains, sums, runs: _, steps: _ } = self;
         let buffers = [left, right, filled, chains, sums];
@@ -312,25 +312,25 @@ impl Scratch {
 }
 
 impl Scratch {
-    /// How much memory it holds, in bytes.
+    /// Memory of buffers and lists, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let all = [&self.left, &self.right, &self.filled, &self.chains, &self.sums];
         all.map(|b| b.bytes.len()).iter().sum::<usize>() + self.lists()
     }
 
-    /// The same of lists alone.
+    /// Memory of the lists, in bytes.
     fn lists(&self) -> usize {
         self.runs.bytes() + self.steps.capacity() * size_of::<isize>()
     }
 }
 
-/// The size of a huge page. Buffers of half a page and more are whole ones: panels on small pages took a contraction 1 to 2 per cent of its
-/// time in translated addresses.
+/// Size of a huge page, in bytes. Buffers of half a page and more are whole pages: panels on small
+/// pages cost misses of the TLB.
 const PAGE: usize = 2 << 20;
 
 pub(super) struct Buffer {
     bytes: Bytes,
-    /// No more than this may be asked for. Looked at in debug builds.
+    /// Bytes that may be requested at most; checked in debug builds.
     most: usize,
 }
 
@@ -341,7 +341,7 @@ impl Default for Buffer {
 }
 
 impl Buffer {
-    /// Room for `n` numbers, aligned to a cache line. What was there may be gone.
+    /// Room for `n` elements, aligned to a cache line. The old content may be lost.
     pub(super) fn room<T>(&mut self, n: usize) -> *mut T {
         let bytes = n.saturating_mul(size_of::<T>());
         debug_assert!(bytes <= self.most, "{bytes} bytes, and {} were reserved", self.most);
@@ -351,10 +351,10 @@ impl Buffer {
         self.bytes.as_mut_ptr().cast()
     }
 
-    /// Has at least so many bytes. What was there may be gone.
+    /// Holds at least `bytes`. The old content may be lost.
     ///
     /// # Errors
-    /// The bytes that are not there.
+    /// The bytes that could not be allocated.
     pub(super) fn grow(&mut self, bytes: usize) -> Result<(), usize> {
         if self.bytes.len() < bytes {
             let whole = bytes.checked_next_multiple_of(PAGE).ok_or(bytes)?;

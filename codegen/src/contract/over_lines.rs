@@ -1,6 +1,7 @@
-//! Contractions over lines of windows, as the gradients of depthwise weights are made of: of one row, with a batch for each window of a line, and a step for each line. A *line of batches* is those of all windows.
+//! Depthwise weight gradient: vectors go along windows of a row, channels are read in place.
 //!
-//! Vectors go along windows. Planes of both operands are read where they lie, or packed as they are if they have other elements than an engine reads.
+//! A window of a row is a batch with one row; each row of windows is a step of `k`. A *line of
+//! batches* is all windows of a row. Channels that the engine cannot read are packed.
 
 use super::image::Image;
 use super::micro::Engine;
@@ -18,37 +19,37 @@ use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// Positions of a window, which are columns.
+/// Columns: the taps of a window.
 const COLUMNS: usize = TAPS * TAPS;
 
-/// Packing may write so many numbers behind what it packs.
+/// Elements that packing may write past its end.
 const BEHIND: usize = 8;
 
-/// Lines of windows and of the plane fill the widest vectors.
+/// Least windows and elements per row: they fill the widest vectors.
 const SOME: usize = 16;
 
-/// What takes the sums: the window, and those of all lines, one after another without gaps.
+/// Epilogue: takes a window, and its dense sums for all lines of batches.
 pub(super) type Hand<'a> = dyn FnMut(usize, *const u8) + 'a;
 
-/// How operands are seen whose first axis of batches are the windows of a line.
+/// View of operands whose first batch axis is the windows of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LinesOfWindows {
-    /// What the windows of a plane see of the right operand.
+    /// View of the right operand through the windows of a channel.
     seen: Seen,
-    /// Lines of a plane, and windows of each.
+    /// Rows of windows in a channel, and windows per row.
     counts: [usize; 2],
-    /// Planes whose lines follow one another, and from one to the next in elements of both operands.
+    /// Planes along `k`, and their strides in both operands, in elements.
     planes: usize,
     next: [isize; 2],
-    /// From a line of the left operand to the next.
+    /// Row stride of the left operand.
     along: isize,
-    /// From an element of a line to the next of both operands.
+    /// Strides within a row of both operands.
     apart: [isize; 2],
 }
 
 impl LinesOfWindows {
-    /// Of operands that are seen so in the first of the batches, for so many steps, where windows of a line are that axis of the right operand, and so far apart in the left
-    /// one; `None` if they are seen in another way.
+    /// Describes the operands of the first batch. Windows of a row are the axis `across` of the
+    /// right one, and have stride `apart` in the left one. `None` for other views.
     pub(crate) fn of(
         left: &Source<'_>,
         right: &Seen,
@@ -97,23 +98,23 @@ impl LinesOfWindows {
     }
 }
 
-/// Contractions over lines of windows.
+/// Depthwise weight gradients.
 #[derive(Clone, Copy)]
 pub(crate) struct OverLines<'a> {
     pub(crate) cpu: &'a Cpu,
-    /// f32 or f64.
+    /// Accumulator: f32 or f64.
     pub(crate) acc: DType,
-    /// The operands of the first batch: the left one is a matrix, or seen without bounds, the right one is seen through windows.
+    /// Operands of the first batch: a matrix or a view without bounds, and a view through windows.
     pub(crate) a: Source<'a>,
     pub(crate) b: Source<'a>,
     pub(crate) lines: &'a LinesOfWindows,
 }
 
-/// A plane of an operand: place zero, and from a row to the next in bytes.
+/// A plane of an operand: address of position zero, and row stride in bytes.
 type Plane = (*const u8, isize);
 
 impl OverLines<'_> {
-    /// Sums for some lines of batches. `at` is where operands of the first batch of a line begin, in elements from those of the first line.
+    /// Computes some lines of batches. `at` returns a line's operand offsets, in elements.
     ///
     /// # Safety
     ///
@@ -135,12 +136,12 @@ impl OverLines<'_> {
         });
     }
 
-    /// What it takes for so many lines of batches.
+    /// Workspace for `count` lines of batches.
     pub(crate) fn workspace(&self, count: usize) -> Workspace {
         with_engine!(self.cpu, self.acc, false, E => self.workspace_with::<E>(count))
     }
 
-    /// What is chosen.
+    /// The schedule.
     pub(crate) fn chosen(&self) -> Chosen {
         with_engine!(self.cpu, self.acc, false, E => {
             let (layout, load) = match self.is_read_in_place::<E>() {
@@ -180,7 +181,7 @@ impl OverLines<'_> {
         })
     }
 
-    /// True if planes are read where they lie: neighbours of the same dtype, one that the engine reads.
+    /// True if planes are read in place: contiguous rows, in one dtype that the engine reads.
     fn is_read_in_place<E: Engine>(&self) -> bool {
         let [a, b] = self.operands();
         let is_read = a.dtype == b.dtype && [a.round, b.round] == [None; 2] && E::sweeps(a.dtype);
@@ -256,11 +257,11 @@ impl OverLines<'_> {
                         chains,
                         ld,
                     };
-                    // SAFETY: operands are ready, and chains are there for whole vectors.
+                    // SAFETY: operands are ready, and chains have room for whole vectors.
                     unsafe { E::sweep(down.step, dtype, &of) };
                     if end.is_multiple_of(CONTRACT_BLOCK) || end == planes * lines {
                         if now < CONTRACT_BLOCK {
-                            // SAFETY: so many of both.
+                            // SAFETY: both have this length.
                             unsafe { sums.copy_from_nonoverlapping(chains, COLUMNS * ld) };
                         } else {
                             // SAFETY: as above.

@@ -1,8 +1,8 @@
-//! Right operands that are packed once and used by many contractions.
+//! Right operands (weights) that are packed once and used by many contractions.
 //!
-//! They lie as [`super::contract()`] packs them for itself: blocks of `k` one after another, each in panels of columns. Numbers are
-//! two steps of bf16 where these are multiplied in pairs; else they have the dtype of the values if the innermost loop reads that,
-//! so that a copy takes no more memory than the operand did.
+//! The layout is that of [`super::contract()`]: blocks of `k`, each in panels of columns. An
+//! element is a pair of bf16 steps where these are multiplied in pairs. Else it has the operand's
+//! dtype if the kernel reads that, so the copy is no larger than the operand.
 
 use super::micro::Engine;
 use super::operand::{Operand, Scratch, Source};
@@ -15,25 +15,25 @@ use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// Columns are packed in pieces whose borders are multiples of this, and cut for threads at such borders: a multiple of the width of
-/// every engine's panels.
+/// Columns per packed piece; threads split columns at its multiples. A multiple of the panel width
+/// of every engine.
 pub(crate) const PIECE: usize = 96;
 
-/// How a right operand lies that is packed as a whole.
+/// Layout of a right operand that is packed as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Panels {
-    /// True if two steps of bf16 make a number.
+    /// True if an element is a pair of bf16 steps.
     pub(super) pairs: bool,
-    /// The dtype of a number.
+    /// Dtype of an element.
     pub(super) cell: DType,
-    /// The columns, the last panel filled up.
+    /// Columns, rounded up to whole panels.
     pub(super) width: usize,
     acc: DType,
     k: usize,
 }
 
 impl Panels {
-    /// For an operand of `k` rows and so many columns, if the values of both operands are those of these dtypes.
+    /// Layout for an operand of `[k, columns]`, given the dtypes of both operands' values.
     pub(crate) fn new(
         cpu: &Cpu,
         acc: DType,
@@ -46,17 +46,17 @@ impl Panels {
         Panels { pairs, cell, width: columns.next_multiple_of(unit), acc, k }
     }
 
-    /// The columns that it has room for.
+    /// Columns, rounded up to whole panels.
     pub(crate) fn width(&self) -> usize {
         self.width
     }
 
-    /// What is accumulated in.
+    /// The accumulator.
     pub(super) fn acc(&self) -> DType {
         self.acc
     }
 
-    /// How many bytes it takes.
+    /// Bytes of the packed operand.
     pub(crate) fn bytes(&self) -> usize {
         let depth = if self.pairs { 2 } else { 1 };
         let numbers = self.k.div_ceil(depth).saturating_mul(self.width);
@@ -64,13 +64,13 @@ impl Panels {
     }
 }
 
-/// Packs a piece of the columns of `b`, from a multiple of [`PIECE`] to another one or the end, to its place in `to`, where
-/// everything has room. Returns the least number of the piece; see [`Engine::pack`].
+/// Packs a piece of the columns of `b`, which begins at a multiple of [`PIECE`], to its place in
+/// `to`. Returns its least magnitude; see [`Engine::pack`].
 ///
 /// # Safety
 ///
-/// `cpu` must be this CPU, and `panels` made for it. A matrix must be readable for the columns and all of `k`. While the
-/// piece is packed nobody else may use its place, which must be writable.
+/// `cpu` must be this CPU, and `panels` made for it. A matrix must be readable for the columns and
+/// `k`. The piece's place must be writable, and nobody else may use it meanwhile.
 pub(crate) unsafe fn keep(
     cpu: &Cpu,
     panels: &Panels,
@@ -105,12 +105,12 @@ unsafe fn keep_with<E: Engine>(
     for from in (0..kept.k).step_by(CONTRACT_BLOCK) {
         let steps = from..kept.k.min(from + CONTRACT_BLOCK);
         let count = steps.len();
-        // Packing may write a few numbers beyond the last one, where another thread's place may be.
+        // Packing may write past the piece, where another thread's may be.
         let packed = scratch.right.room::<E::Num>(room::<E>(piece.len(), E::WIDTH, count));
         let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
         // SAFETY: the caller's contract.
         let lines = unsafe { b.lines::<E::Num>(piece.clone(), steps, filled, runs) };
-        // SAFETY: the lines are readable by the caller's contract, or filled; the room is sized for them.
+        // SAFETY: the lines are readable or filled; the room is sized for them.
         least =
             least.min(unsafe { pack::<E>(lines, panels(piece.len(), E::WIDTH), count, packed) });
         let depth = count.div_ceil(E::DEPTH);
@@ -118,7 +118,7 @@ unsafe fn keep_with<E: Engine>(
         let to = to.wrapping_add(at * kept.cell.bytes());
         let numbers = piece.len().next_multiple_of(E::WIDTH) * depth;
         match NarrowFloat::of(kept.cell).map(|narrow| tiles.narrow(narrow)) {
-            // SAFETY: there are so many f32, and so many 16-bit numbers have room.
+            // SAFETY: `packed` holds `numbers` f32, and `to` has room for as many 16-bit floats.
             Some(narrow) => unsafe { narrow(packed.cast_const().cast(), to, numbers) },
             None => {
                 debug_assert_eq!(kept.cell, E::Num::DTYPE);

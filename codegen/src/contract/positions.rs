@@ -1,14 +1,14 @@
-//! Contractions over positions, as those that the gradients of weights are: `k` goes over examples and over the places of windows, columns are channels and
-//! positions in a window.
+//! Weight gradient of a convolution: columns are taps of channels, `k` is examples and positions.
 //!
-//! Packing columns would look up whether each of their few neighbours is there in every step. Instead, what the windows of a channel see is copied to an
-//! image, in which a column and a step are an offset each; the left operand is packed across its rows, so vectors go along rows. Each sum is the
-//! chain that [`super::contract`] sums. Where the operand has numbers of the dtype that is accumulated and lines of its own elements, it is such an image itself, but for the
-//! windows at its edges ([`super::edges`]).
+//! Packing columns would check bounds for every tap of every step. Instead each channel is copied
+//! to an image, in which a column and a step are one offset each. Vectors go along rows: the left
+//! operand is packed. Each sum is the chain of [`super::contract`]. An input with contiguous rows
+//! in the accumulator's dtype serves as image, apart from windows that overlap its padding
+//! ([`super::edges`]).
 //!
-//! Where bf16 are multiplied in pairs, each number of an image is joined with that of the next step. That is as many places on in all pairs if lines are even; else some
-//! pairs go across the end of a line or an example, and there is a copy of the image for each distance. A channel with a single column is packed instead, step after
-//! step, where numbers are pairs or it is widened.
+//! For bf16 pairs, each element of an image is paired with that of the next step. If rows are even,
+//! all pairs have one distance. Else some cross the end of a row or an example, and each distance
+//! has a copy of the image. A channel of one column is packed instead, as pairs or widened.
 
 use super::channels::Channels;
 use super::edges::Edges;
@@ -32,33 +32,33 @@ use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// The sums of so many columns and rows are moved at once.
+/// Rows of sums per call of the epilogue.
 const MOVED: usize = 64;
 
-/// What takes the sums of some rows and columns: they lie row by row without gaps.
+/// Epilogue: takes rows, columns, and dense row-major sums.
 pub(super) type Hand<'a> = dyn FnMut(Range<usize>, Range<usize>, *const u8) + 'a;
 
-/// A contraction over positions.
+/// A weight gradient.
 #[derive(Clone, Copy)]
 pub(crate) struct Positions<'a> {
     pub(crate) cpu: &'a Cpu,
     /// f32 or f64.
     pub(crate) acc: DType,
-    /// The left operand: a matrix, or seen without bounds.
+    /// Left operand: a matrix, or a view without bounds.
     pub(crate) a: Source<'a>,
-    /// The right operand, seen through windows.
+    /// Right operand: a view through windows.
     pub(crate) b: Source<'a>,
     pub(crate) channels: &'a Channels,
-    /// Rows are columns of the result and the reverse.
+    /// Rows and columns of the result are swapped.
     pub(crate) is_traded: bool,
 }
 
 impl Positions<'_> {
-    /// Sums for some rows and channels. `k` is all of it.
+    /// Computes some rows and channels over all of `k`.
     ///
     /// # Safety
     ///
-    /// `cpu` must be this CPU. Operands must be readable for these rows and channels, and for all of `k`.
+    /// `cpu` must be this CPU. Operands must be readable for these rows and channels and `k`.
     pub(crate) unsafe fn run(
         &self,
         part: (Range<usize>, Range<usize>),
@@ -79,12 +79,12 @@ impl Positions<'_> {
         });
     }
 
-    /// What it takes for so many rows and channels.
+    /// Workspace for `[rows, channels]`.
     pub(crate) fn workspace(&self, counts: [usize; 2], k: usize) -> Workspace {
         with_engine!(self.cpu, self.acc, self.in_pairs(), E => self.workspace_with::<E>(counts, k))
     }
 
-    /// What is chosen for these rows and channels, where `split_k` threads share `k`.
+    /// The schedule for `[rows, channels]`, where `split_k` threads share `k`.
     pub(crate) fn chosen(&self, counts: [usize; 2], k: usize, split_k: usize) -> Chosen {
         with_engine!(self.cpu, self.acc, self.in_pairs(), E => {
             let cut = Cut::of::<E>(self, counts, k / self.channels.examples);
@@ -110,7 +110,7 @@ impl Positions<'_> {
         })
     }
 
-    /// True if the operands are multiplied in pairs.
+    /// True if bf16 are multiplied in pairs.
     pub(super) fn in_pairs(&self) -> bool {
         let all_bf16 = self.a.is_bf16() && self.b.is_bf16();
         let Channels { distances, is_whole, .. } = self.channels;
@@ -191,7 +191,7 @@ impl Positions<'_> {
         }
     }
 
-    /// Sums of a part over some steps, whole blocks of `k`. What is ready from before is used again.
+    /// Computes a part over some steps, whole blocks of `k`. Reuses `ready` where it fits.
     ///
     /// # Safety
     ///
@@ -234,7 +234,7 @@ impl Positions<'_> {
         }
     }
 
-    /// Goes on with the sums of a part by some steps, of all those whose right operand is ready.
+    /// Continues the sums of a part by `steps`, out of `all` for which the right operand is ready.
     ///
     /// # Safety
     ///
@@ -255,7 +255,7 @@ impl Positions<'_> {
         while now < steps.end {
             let whole = cut.packed.min(CONTRACT_BLOCK);
             let some = now..steps.end.min(now / whole * whole + cut.packed);
-            // Sums go on from those of steps before.
+            // Within a block, chains continue those of earlier steps.
             part.tiny &= !now.is_multiple_of(CONTRACT_BLOCK);
             for panel in panels(part.rows.len(), E::WIDTH) {
                 let width = panel.count.next_multiple_of(E::LANES);
@@ -299,7 +299,7 @@ impl Positions<'_> {
                                 tiny: part.tiny,
                                 later,
                             };
-                            // SAFETY: operands are ready, chains and sums are there for all columns and whole vectors of rows.
+                            // SAFETY: operands are ready; chains and sums hold whole vectors.
                             unsafe { E::spots(strip.len(), vectors, &spots) };
                         }
                     }
@@ -310,8 +310,8 @@ impl Positions<'_> {
         }
     }
 
-    /// The lines of the left operand in the first example from a row on, and from an example to the next in elements, if the steps of an example lie at
-    /// one distance, and no number has those of two examples: others are brought together.
+    /// Lines of the left operand from a row on in the first example, and the stride between
+    /// examples. `None` unless steps have one stride and no pair spans two examples.
     fn lines_of<E: Engine>(&self, row: usize, each: usize) -> Option<(Lines, isize)> {
         let Source::Windows { base, dtype, round, seen } = self.a else { return None };
         let ([rows], [examples, steps]) = (&seen.rows[..], &seen.columns[..]) else { return None };
@@ -321,8 +321,8 @@ impl Positions<'_> {
             .then(|| (all.from(row, 0), examples.stride))
     }
 
-    /// Packs some rows of the left operand, of a panel, for these steps, where an example has so many: steps are so many numbers apart, and there are no more of them
-    /// than that. Returns what [`Engine::pack`] does as well.
+    /// Packs a panel of rows of the left operand for `steps`, `width` elements per step. An example
+    /// has `each` steps, a panel at most `most`. Returns the panel, and what [`Engine::pack`] does.
     ///
     /// # Safety
     ///
@@ -341,7 +341,7 @@ impl Positions<'_> {
             let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
             // SAFETY: the caller's contract.
             let lines = unsafe { operand.lines::<E::Num>(rows, steps.clone(), filled, runs) };
-            // SAFETY: the lines are readable, or brought together; the room is that of a panel.
+            // SAFETY: the lines are readable or gathered; the room is that of a panel.
             let least = unsafe { E::pack(&lines, count, steps.len(), to, width) };
             return (to.cast_const(), least);
         };
@@ -358,7 +358,7 @@ impl Positions<'_> {
         (to.cast_const(), least)
     }
 
-    /// The elements of the left operand for some steps that come later, if they are read where they lie.
+    /// Prefetch of the left operand for later steps, if these are contiguous in memory.
     fn later<E: Engine>(
         &self,
         rows: Range<usize>,
@@ -379,7 +379,7 @@ impl Positions<'_> {
         })
     }
 
-    /// Hands the sums on, row by row of the result; columns of them are so far apart.
+    /// Passes the sums to the epilogue, row by row of the result. Columns have stride `ld`.
     ///
     /// # Safety
     ///
@@ -408,11 +408,11 @@ impl Positions<'_> {
     }
 }
 
-/// What is summed together.
+/// Rows and channels that are computed together.
 pub(super) struct Part {
     rows: Range<usize>,
     pub(super) channels: Range<usize>,
-    /// Steps of an example, and all.
+    /// Steps of an example, and of all.
     pub(super) each: usize,
     k: usize,
     /// Sums of the block so far may be subnormal.
@@ -420,14 +420,14 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Some rows and channels.
+    /// The part of some rows and channels.
     pub(super) fn of(work: &Positions<'_>, part: (Range<usize>, Range<usize>), k: usize) -> Part {
         let (rows, channels) = part;
         Part { rows, channels, each: k / work.channels.examples, k, tiny: false }
     }
 }
 
-/// The numbers of rows of so many columns that are handed on together.
+/// Elements of the buffer that sums are transposed into.
 fn moved_room(columns: usize) -> usize {
     columns.saturating_mul(MOVED).saturating_add(MOVED)
 }

@@ -1,17 +1,17 @@
-//! Prefetches the matrices that a contraction's epilogue reads or writes, while the sums are computed.
+//! Prefetches the matrices that a contraction's epilogue reads or writes, during the product.
 //!
-//! The lines of a large result are far from the core, and a store reads its line first.
+//! The cache lines of a large result are far from the core, and a store reads its line first.
 
 use std::ops::Range;
 
-/// A matrix in memory, an element for each sum.
+/// A matrix in memory with one element per sum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prefetch {
     /// Element (0, 0).
     pub(crate) base: *const u8,
-    /// From a row to the next, in bytes.
+    /// Row stride, in bytes.
     pub(crate) row: isize,
-    /// The bytes of an element; those of a row lie side by side.
+    /// Bytes of an element; those of a row are contiguous.
     pub(crate) cell: usize,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct Prefetch {
 pub(super) const LINE: usize = 64;
 
 impl Prefetch {
-    /// Asks for the second-level cache to hold these rows and columns.
+    /// Prefetches these rows and columns into L2.
     pub(super) fn ask(&self, rows: Range<usize>, cols: Range<usize>) {
         for row in rows {
             let line = self.base.wrapping_offset(row as isize * self.row);
@@ -33,20 +33,20 @@ impl Prefetch {
     }
 }
 
-/// Memory that is asked for in small parts: rows of so many bytes, so many apart.
+/// Memory that is prefetched bit by bit: rows of `length` bytes at stride `apart`.
 #[derive(Clone, Copy)]
 pub(super) struct Later {
     pub(super) first: *const u8,
     pub(super) apart: usize,
     pub(super) length: usize,
-    /// How far it is asked for in the first row.
+    /// Bytes of the current row that are prefetched.
     pub(super) at: usize,
-    /// Lines that are asked for at a time.
+    /// Cache lines per call of [`Later::ask`].
     pub(super) each: usize,
 }
 
 impl Later {
-    /// Asks for some of it.
+    /// Prefetches the next cache lines.
     #[inline(always)]
     pub(super) fn ask(&mut self) {
         for _ in 0..self.each {
@@ -59,7 +59,7 @@ impl Later {
     }
 }
 
-/// Asks for the first-level cache to hold a line. The address need not be one.
+/// Prefetches a cache line into L1. The address need not be valid.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) fn ask(at: *const u8) {
@@ -72,13 +72,13 @@ pub(super) fn ask(at: *const u8) {
 #[inline(always)]
 pub(super) fn ask(_: *const u8) {}
 
-/// Asks for the first-level cache to hold so many bytes from an address on, as [`ask`].
+/// Prefetches `bytes` bytes from an address on into L1, as [`ask`].
 #[inline(always)]
 pub(super) fn ask_bytes(first: *const u8, bytes: usize) {
     (0..bytes).step_by(LINE).for_each(|at| ask(first.wrapping_add(at)));
 }
 
-/// Asks for a line. The address need not be one.
+/// Prefetches a cache line into L2. The address need not be valid.
 #[cfg(target_arch = "x86_64")]
 fn prefetch(at: *const u8) {
     use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};

@@ -1,4 +1,4 @@
-//! The right operand of a contraction over positions, made ready for some channels and steps: read where it lies, packed, or copied to images.
+//! Right operand of a weight gradient for some channels and steps: in place, packed or padded.
 
 use super::edges::Edges;
 use super::groups;
@@ -13,24 +13,24 @@ use super::stretch::Stretch;
 use super::windows::{Axis, MOST_BOUNDS, Seen, brought};
 use std::ops::Range;
 
-/// So many channels are brought together at a time.
+/// Channels gathered per pass.
 pub(super) const TOGETHER: usize = 16;
 
-/// Where the numbers of the right operand are multiplied.
+/// Where the kernel reads the right operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Where they lie.
+    /// In place.
     InPlace,
-    /// Where they lie, but for those of windows that are not all there ([`Edges`]).
+    /// In place, apart from windows that overlap the padding ([`Edges`]).
     AtEdges,
-    /// Where channels are packed: those of a single column, in pairs or widened.
+    /// In packed channels of one column, as pairs or widened.
     Packed,
-    /// In images.
+    /// In images (padded copies).
     Images,
 }
 
 impl Positions<'_> {
-    /// Where the numbers of the right operand are multiplied.
+    /// Where the kernel reads the right operand.
     pub(super) fn way(&self) -> Way {
         let Elements { dtype, round, .. } = self.elements();
         if self.channels.are_read_in_place(dtype, round, self.acc) {
@@ -44,18 +44,18 @@ impl Positions<'_> {
         }
     }
 
-    /// The distances of pairs.
+    /// Distances between the two steps of a pair.
     pub(super) fn distances(&self) -> &[isize] {
         self.channels.distances.as_deref().unwrap_or_default()
     }
 
-    /// The numbers of a channel's image and of the copies of it whose numbers are pairs.
+    /// Elements of a channel's image and its paired copies.
     pub(super) fn room_of_channel<E: Engine>(&self, image: &Image) -> usize {
         let copies = if E::DEPTH > 1 { self.channels.copies } else { 0 };
         image.room().saturating_mul(1 + copies)
     }
 
-    /// Lists where the numbers of the steps of a stretch, so many, are in an image or the operand, and behind them where the columns of so many channels are.
+    /// Lists the offsets of the steps of a `k`-range, then those of the columns of its channels.
     pub(super) fn list<E: Engine>(
         &self,
         stretch: &Stretch,
@@ -97,7 +97,7 @@ impl Positions<'_> {
         }
     }
 
-    /// Makes the right operand ready for the channels of a part and a stretch.
+    /// Prepares the right operand for the channels of a part and a `k`-range.
     ///
     /// # Safety
     ///
@@ -126,8 +126,8 @@ impl Positions<'_> {
         Ready { base, least, stretch, channels: part.channels.clone() }
     }
 
-    /// Copies what windows at edges see in each channel of a part, and says in the list of steps where they are from that element on, which is where the first window
-    /// begins. Returns where this is, and what [`Engine::join`] does for numbers that are no pairs.
+    /// Copies what edge windows see in each channel of a part, and lists their offsets from element
+    /// `first`. Returns its address, and as [`Engine::join`] does for unpaired elements.
     ///
     /// # Safety
     ///
@@ -156,7 +156,7 @@ impl Positions<'_> {
         (base, u16::MAX)
     }
 
-    /// The numbers between the first and the last that windows at edges see in so many channels.
+    /// Elements of the side buffer of `channels` channels.
     pub(super) fn room_of_edges(&self, edges: &Edges, channels: usize) -> usize {
         let before = channels.saturating_sub(1).saturating_mul(self.channels.stride.unsigned_abs());
         match edges.room() {
@@ -165,7 +165,7 @@ impl Positions<'_> {
         }
     }
 
-    /// Fills an image of what is seen so for each channel of a part, from that element on. Returns what [`Engine::join`] does as well.
+    /// Fills an image per channel of a part from element `first` on. Returns as [`Engine::join`].
     ///
     /// # Safety
     ///
@@ -188,19 +188,19 @@ impl Positions<'_> {
             // SAFETY: the room of an image; all bits zero are the number zero.
             unsafe { own.write_bytes(0, room) };
             let places = Places { image: own, line, beside: Beside::ALONE };
-            // SAFETY: the caller's contract, and the rooms of the image and of a line.
+            // SAFETY: the caller's contract; `own` holds the image, `line` a row of it.
             unsafe { image.fill::<E>(elements.moved(from), places) };
             let is_copied = self.channels.copies > 0;
             for (nth, apart) in self.distances().iter().enumerate() {
                 let copy = if is_copied { own.wrapping_add((nth + 1) * room) } else { own };
-                // SAFETY: the rooms of the image and of a copy.
+                // SAFETY: both hold an image.
                 least = least.min(unsafe { E::join(own, copy, room, *apart) });
             }
         }
         (to.cast_const(), least)
     }
 
-    /// Packs the channels of a part for a stretch. Returns what [`Engine::pack`] does as well.
+    /// Packs the channels of a part for a `k`-range. Returns them and what [`Engine::pack`] does.
     ///
     /// # Safety
     ///
@@ -248,7 +248,7 @@ impl Positions<'_> {
                         unsafe { every_second(self.cpu.instructions, from, runs, apart, to) };
                     }
                     let line = Elements { base: line.cast_const().cast(), ..elements };
-                    // SAFETY: the steps that were brought together, and room for them.
+                    // SAFETY: the gathered steps, and room for them.
                     least = least.min(unsafe { E::pack_line(&line, steps.len(), own(channel)) });
                 }
                 continue;
@@ -259,14 +259,14 @@ impl Positions<'_> {
             let all = unsafe { operand.lines::<E::Num>(some.clone(), steps.clone(), filled, runs) };
             for channel in some {
                 let line = Elements { base: all.from(channel - first, 0).base, ..elements };
-                // SAFETY: the steps that were brought together, and room for them.
+                // SAFETY: the gathered steps, and room for them.
                 least = least.min(unsafe { E::pack_line(&line, count, own(channel)) });
             }
         }
         (to.cast_const(), least)
     }
 
-    /// What the right operand is made of.
+    /// Elements of the right operand.
     pub(super) fn elements(&self) -> Elements {
         let Source::Windows { base, dtype, round, .. } = self.b else {
             unreachable!("is seen through windows")
@@ -275,7 +275,7 @@ impl Positions<'_> {
     }
 }
 
-/// A right operand that is ready for some channels and steps: where it begins, and what [`Engine::pack`] returns.
+/// A right operand that is ready for some channels and steps. `least` is from [`Engine::pack`].
 pub(super) struct Ready<T> {
     pub(super) base: *const T,
     pub(super) least: u16,
@@ -283,7 +283,7 @@ pub(super) struct Ready<T> {
     pub(super) channels: Range<usize>,
 }
 
-/// Numbers of a channel that is packed, for so many steps: channels share few cache sets.
+/// Elements of a packed channel: its length keeps channels off each other's cache sets.
 pub(super) fn packed_line<E: Engine>(steps: usize) -> usize {
     steps.div_ceil(E::DEPTH).next_multiple_of(E::LANES) + E::LANES
 }

@@ -1,4 +1,4 @@
-//! [`Chosen`]: the schedule of a product as a value. Each driver states its own by the functions that its run calls, for any [`Machine`](crate::machine::Machine).
+//! [`Chosen`]: a product's schedule as a value. Drivers state it by the functions that runs call.
 
 use smallvec::SmallVec;
 use std::fmt::{self, Display, Formatter};
@@ -10,7 +10,7 @@ pub(crate) enum Schedule {
     Gemm,
     /// A few rows by columns that lie along `k`, transposed in registers.
     Gemv,
-    /// A convolution whose columns are read from a padded copy of the input through a table of offsets.
+    /// A convolution that reads columns from a padded copy of the input by a table of offsets.
     ImplicitGemm {
         /// What vectors run along.
         vectors: Axis,
@@ -24,7 +24,7 @@ pub(crate) enum Schedule {
         /// Threads that share `k`.
         split_k: usize,
     },
-    /// A convolution of channels one by one.
+    /// A depthwise convolution.
     Depthwise(Pass, Layout),
     /// A transposed convolution: a convolution for each phase of the stride.
     SubPixel,
@@ -50,7 +50,7 @@ pub(crate) enum Store {
     Staged,
 }
 
-/// Which of the convolutions of channels one by one.
+/// A pass of a depthwise convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
     /// The convolution, or the gradient of its input at stride 1.
@@ -85,7 +85,7 @@ pub(crate) enum Load {
     Packed,
     /// Packed by an earlier run.
     Prepacked,
-    /// Packed through a view of several axes: windows that overlap (`im2col`), or a weight whose axes are permuted.
+    /// Packed through a view of several axes: overlapping windows (`im2col`), or a permuted weight.
     Gathered,
     /// Computed by compiled code, then packed.
     Computed,
@@ -105,7 +105,7 @@ pub(crate) struct Chosen {
     pub(crate) swapped: bool,
     /// bf16 are multiplied in pairs.
     pub(crate) pairs: bool,
-    /// Rows and columns of sums that the inner loop keeps in registers. `None` where it has no fixed tile.
+    /// Rows and columns of sums in registers (register tile). `None` where it is not fixed.
     pub(crate) tile: Option<[usize; 2]>,
     /// Blocks of the loops around it: the name of the axis, and its size.
     pub(crate) blocks: SmallVec<[(&'static str, usize); 4]>,

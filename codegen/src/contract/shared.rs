@@ -1,4 +1,4 @@
-//! Contractions over positions whose steps several threads share, each some blocks of `k`: sums of blocks are kept, and added up in their order at the end.
+//! Weight gradients with split `k`: threads sum blocks, which are added in order at the end.
 
 use super::micro::{Engine, Number};
 use super::operand::Scratch;
@@ -10,19 +10,19 @@ use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// Panels have no more rows than this.
+/// Most rows of a panel.
 const WIDEST: usize = 32;
 
-/// Where the sums of some rows and channels are while `k` is gone through: those of the first blocks are added up, and each block behind these has a place of its own.
+/// Sums by block of `k`: the first blocks are added up, each later one has its own buffer.
 #[derive(Clone, Copy)]
 pub(crate) struct Kept<T> {
     pub(crate) sums: *mut T,
-    /// How many blocks are added up.
+    /// Blocks that are added up.
     pub(crate) first: usize,
 }
 
 impl Positions<'_> {
-    /// Sums of all rows and channels over some steps, whole blocks, which [`Positions::merge`] hands on once those of all steps are there.
+    /// Computes all rows and channels over whole blocks of `k`, for [`Positions::merge`].
     ///
     /// # Safety
     ///
@@ -47,11 +47,11 @@ impl Positions<'_> {
         });
     }
 
-    /// Adds the sums of blocks up, in their order, and hands them on.
+    /// Adds the sums of blocks in order and passes them to the epilogue.
     ///
     /// # Safety
     ///
-    /// As [`Positions::share`], which must have been done for all steps.
+    /// As [`Positions::share`], which must have run for all steps.
     pub(crate) unsafe fn merge(
         &self,
         [rows, k]: [usize; 2],
@@ -78,22 +78,22 @@ impl Positions<'_> {
     }
 }
 
-/// True if so many rows and columns are few enough for that.
+/// True if `[rows, columns]` are few enough for threads to share `k`.
 pub(crate) fn can_be_shared([rows, columns]: [usize; 2], acc: DType) -> bool {
     rows <= MOST_ROWS && 2 * shared_bytes([rows, columns], acc, 0) <= FEW_SUMS
 }
 
-/// The bytes that threads take for the sums of so many rows and columns, accumulated in that dtype, if they share steps, and for as many blocks more as that.
+/// Bytes of the sums of `[rows, columns]` if threads share `k`, and of `blocks` later blocks.
 pub(crate) fn shared_bytes([rows, columns]: [usize; 2], acc: DType, blocks: usize) -> usize {
     let ld = rows.next_multiple_of(WIDEST);
     (1 + blocks).saturating_mul(columns * ld * acc.bytes())
 }
 
-/// Adds so many sums to those before.
+/// Adds `count` sums to those before.
 ///
 /// # Safety
 ///
-/// There must be so many of both.
+/// Both must have `count` elements.
 pub(super) unsafe fn add_up<T: Number>(before: *mut T, sums: *const T, count: usize) {
     for i in 0..count {
         // SAFETY: the caller's contract.

@@ -1,31 +1,31 @@
-//! A block of a contraction whose operands are packed or read where they lie: the loop over its strips and panels.
+//! Macro-kernel: loops over strips and panels of a block, packed or in place.
 
 use super::micro::{Engine, Strip, place};
 use super::pack::{Lines, Part, Wider, panels, strips};
 use super::prefetch::{LINE, Prefetch};
 use tracecast_ir::DType;
 
-/// A left operand that is ready for the innermost loop.
+/// A left operand that is ready for the micro-kernel.
 #[derive(Clone, Copy)]
 pub(super) enum Left<T> {
-    /// In strips, a block of `k` after the other, so many rows in all; see [`Engine::pack`] for `least`.
+    /// In strips of `rows` rows in all, block after block of `k`; `least` is from [`Engine::pack`].
     Packed { base: *const T, rows: usize, least: u16 },
-    /// As it lies: row by step, distances in numbers.
+    /// In place: strides of rows and steps in elements.
     InPlace { base: *const T, row: isize, step: isize },
 }
 
-/// A right operand that is ready for the innermost loop.
+/// A right operand that is ready for the micro-kernel.
 #[derive(Clone, Copy)]
 pub(super) struct Right {
-    /// Columns that are read as they lie, from the first one on: a vector of them at least, if they are not whole vectors.
+    /// Columns in place, from the first on. If not whole vectors, at least one.
     pub(super) in_place: Option<(Lines, usize)>,
-    /// The others in panels, a block of `k` after the other.
+    /// The other columns in panels, block after block of `k`.
     pub(super) packed: *const u8,
-    /// The dtype of the numbers in panels.
+    /// Dtype of the elements in panels.
     pub(super) cell: DType,
-    /// The packed columns, the last panel filled up.
+    /// Packed columns, rounded up to whole panels.
     pub(super) width: usize,
-    /// The first of them to use, the beginning of a panel.
+    /// First packed column to use, where a panel begins.
     pub(super) first: usize,
     /// See [`Engine::pack`].
     pub(super) least: u16,
@@ -37,7 +37,7 @@ impl<T> Left<T> {
         if let Left::Packed { least, .. } = self { *least } else { u16::MAX }
     }
 
-    /// The part from a number on.
+    /// The part from a packed element along `k` on.
     pub(super) fn from(self, step: usize) -> Self {
         match self {
             Left::Packed { base, rows, least } => {
@@ -51,18 +51,18 @@ impl<T> Left<T> {
     }
 }
 
-/// Whether a chain of products of such numbers may leave a sum that is not zero and below the least normal f32. The arguments are
-/// the least magnitudes other than zero of both sides, as bits of bf16.
+/// True if a chain of products may leave a nonzero sum below the least normal f32. The arguments
+/// are the least nonzero magnitudes of both sides, as bits of bf16.
 ///
-/// A normal bf16 is a whole number of 2<sup>e - 7</sup>, where `e` is its exponent. So every product is a whole number of
-/// 2<sup>e + f - 14</sup> with the least exponents of both sides, and so is every sum, rounded or not.
+/// A normal bf16 is a whole number of 2<sup>e - 7</sup>, where `e` is its exponent. So products and
+/// sums, rounded or not, are whole numbers of 2<sup>e + f - 14</sup> for the least exponents.
 pub(super) fn may_be_subnormal(a: u16, b: u16) -> bool {
     let (a, b) = (a >> 7, b >> 7);
     a == 0 || b == 0 || a + b < 2 * 127 + 14 - 126
 }
 
 impl Right {
-    /// The part from a number on.
+    /// The part from a packed element along `k` on.
     pub(super) fn from<E: Engine>(self, step: usize) -> Self {
         Right {
             in_place: self.in_place.map(|(lines, n)| (lines.from(0, step * E::DEPTH), n)),
@@ -72,21 +72,22 @@ impl Right {
     }
 }
 
-/// Some columns of a right operand, as an innermost loop reads them.
+/// Columns of a right operand, as the micro-kernel reads them.
 #[derive(Clone, Copy)]
 struct Columns {
     base: *const u8,
-    /// From a number to the next, in bytes.
+    /// Stride along `k`, in bytes.
     step: isize,
     cell: DType,
     count: usize,
-    /// From these columns to those that come next, in bytes.
+    /// Bytes from these columns to the next ones.
     ahead: isize,
 }
 
 impl Columns {
-    /// Bytes from what a strip reads at each `k` to the cache line that it prefetches. Strip 0 prefetches the first line of each row of the next columns, strip 1 the
-    /// second one, and so on. Later strips prefetch what they read themselves, which costs nothing.
+    /// Bytes from what a strip reads at each `k` to the cache line that it prefetches. Strip 0
+    /// prefetches the first line of each row of the next columns, strip 1 the second, and so on.
+    /// Later strips prefetch what they read themselves, at no cost.
     fn prefetch_offset(&self, strip: usize) -> isize {
         let line = strip * LINE;
         if line < self.count * self.cell.bytes() { self.ahead + line as isize } else { 0 }
@@ -98,24 +99,24 @@ impl Columns {
 pub(super) struct Out<'a, T> {
     pub(super) sums: *mut T,
     pub(super) ld: usize,
-    /// Adds the sums of a block of `k` to what is there.
+    /// Adds the sums of a block of `k` to the destination.
     pub(super) add: bool,
-    /// The chains begin, with these steps.
+    /// Chains begin with these steps.
     pub(super) begins: bool,
-    /// The chains end: they are sums now.
+    /// Chains end with these steps.
     pub(super) ends: bool,
-    /// What the epilogue needs next.
+    /// What the epilogue reads and writes next.
     prefetched: &'a [Prefetch],
-    /// The first row and column of the sums there.
+    /// First row and column of the sums.
     at: [usize; 2],
     /// Sums may be subnormal.
     tiny: bool,
-    /// Sums are rounded to bf16 where they are stored: they begin chains and end them.
+    /// Stores round to bf16: chains begin and end here.
     rounded: bool,
 }
 
 impl<T> Out<'_, T> {
-    /// Sums of a part of `k` that begins chains, ends them, both or neither, added to others if `add`.
+    /// Sums of a part of `k` that begins or ends chains; `add` adds them to earlier blocks.
     pub(super) fn new(sums: *mut T, ld: usize, add: bool, begins: bool, ends: bool) -> Self {
         Out {
             sums,
@@ -130,46 +131,46 @@ impl<T> Out<'_, T> {
         }
     }
 
-    /// The same, rounded to bf16 where they are stored.
+    /// The same, rounded to bf16 by stores.
     pub(super) fn rounding(self) -> Self {
         Out { rounded: true, ..self }
     }
 
-    /// Where a sum goes so many behind the first.
+    /// Address of the sum at an index.
     fn place(&self, sums: usize) -> *mut T {
         place(self.sums, sums, self.rounded)
     }
 
-    /// The same, and memory that is asked for where sums go whose first one is of that row and column.
+    /// The same with matrices to prefetch; `at` is the row and column of the first sum.
     pub(super) fn asking<'a>(self, prefetched: &'a [Prefetch], at: [usize; 2]) -> Out<'a, T> {
         Out { prefetched, at, ..self }
     }
 }
 
-/// The distance between rows of sums: whole vectors, and not a multiple of 1024 numbers, which would share cache sets.
+/// Leading dimension of sums: whole vectors, but no multiple of 512, which shares cache sets.
 pub(super) fn leading<E: Engine>(columns: usize) -> usize {
     let ld = columns.next_multiple_of(E::LANES);
     if ld.is_multiple_of(512) { ld + E::LANES } else { ld }
 }
 
-/// The register tile of a product of this many rows: even strips of rows, by vectors of columns.
+/// Register tile for this many rows: even strips of rows, by vectors of columns.
 pub(super) fn tile<E: Engine>(rows: usize) -> [usize; 2] {
     let most = rows.div_ceil(rows.div_ceil(E::ROWS));
     [most, E::columns(most)]
 }
 
-/// How many numbers [`block`] needs for the chains of so many rows.
+/// Elements that [`block`] needs for the chains of `rows` rows.
 pub(super) fn chain_room<E: Engine>(rows: usize) -> usize {
     rows * E::columns(1).max(E::WIDTH)
 }
 
-/// Computes a block of the sums of `[rows, columns, steps]`; or, of a single panel, a part of a block, whose chains stay where
-/// they are for the next part.
+/// Computes a block of the sums of `[m, n, k]`. For a single panel it may be a part of a block: its
+/// chains stay in place for the next part.
 ///
 /// # Safety
 ///
-/// The CPU must be the engine's, the operands ready for these rows, columns and steps; the sums must have room for them, the
-/// chains for [`chain_room`] numbers.
+/// The CPU must be the engine's, and the operands ready for `[m, n, k]`. The sums must have room,
+/// and the chains for [`chain_room`] elements.
 pub(super) unsafe fn block<E: Engine>(
     [m, n, k]: [usize; 3],
     left: Left<E::Num>,
@@ -184,7 +185,7 @@ pub(super) unsafe fn block<E: Engine>(
     let span = |start: usize, columns: Columns| {
         let at = [out.at[0], out.at[1] + start];
         let out = Out { sums: out.place(start), at, ..out };
-        // SAFETY: the caller's contract; the chains have room for all rows and as many columns.
+        // SAFETY: the caller's contract; chains have room for all rows by these columns.
         let least = unsafe { span::<E>(strips.clone(), k, left, columns, out, chains) };
         if !out.tiny && least < u16::MAX && may_be_subnormal(left.least(), least) {
             // Such sums begin at zero and are not added to others.
@@ -205,24 +206,24 @@ pub(super) unsafe fn block<E: Engine>(
         let bytes = right.cell.bytes();
         let base = right.packed.wrapping_add((right.first + start) * k * bytes);
         let step = (ld * bytes) as isize;
-        // The next panel, of this block of `k` or the next block.
+        // The next panel, of this block of `k` or the next.
         let ahead = k as isize * step;
         span(whole + start, Columns { base, step, cell: right.cell, count, ahead });
     }
 }
 
-/// Whole vectors of so many columns, at least one: where they begin, and how many columns they are. The last ones may be some of those before it once more.
+/// Spans of whole vectors: first column and columns. The last may overlap the one before it.
 fn vectors_of<E: Engine>(columns: usize, widest: usize) -> impl Iterator<Item = (usize, usize)> {
     let whole = columns / E::LANES * E::LANES;
     let spans = (0..whole).step_by(widest).map(move |start| (start, widest.min(whole - start)));
     spans.chain((whole < columns).then(|| (columns - E::LANES, E::LANES)))
 }
 
-/// All strips of rows of a block by some columns. Returns what [`Engine::strip`] does.
+/// Computes all strips of rows of a block by some columns. Returns what [`Engine::strip`] does.
 ///
 /// # Safety
 ///
-/// As [`block`]; the chains must have room for all rows and columns in whole vectors.
+/// As [`block`]; chains must have room for all rows and whole vectors of columns.
 unsafe fn span<E: Engine>(
     strips: impl Iterator<Item = Part>,
     k: usize,

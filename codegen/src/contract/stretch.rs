@@ -1,4 +1,4 @@
-//! How contractions over positions are cut: rows and channels that are summed together, the steps whose images are there at a time, and about how long that takes.
+//! Blocking of the weight gradient: tile, `k`-range with its images in cache, and a cost estimate.
 
 use super::channels::Channels;
 use super::micro::Engine;
@@ -9,20 +9,20 @@ use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// Rows that are summed together, at most.
+/// Most rows of a tile.
 pub(super) const MOST_ROWS: usize = 128;
-/// Examples whose images lie one behind the other have so many positions together, if there are as many.
+/// Positions per `k`-range of several examples, at most.
 const POSITIONS: usize = 1024;
-/// Sums and chains of so many bytes are not cut further.
+/// Bytes of sums and chains that are not split further.
 pub(super) const FEW_SUMS: usize = 128 << 10;
 
-/// What packing a number of a row costs, in products.
+/// Cost of packing an element of a row, in multiply-adds.
 const PACKING: f64 = 3.0;
-/// So many chains keep the CPU busy.
+/// Chains that keep the multiply-add units busy.
 const CHAINS: f64 = 8.0;
 
 impl Positions<'_> {
-    /// About how long a step of so many rows and columns takes, in products: those of lanes without a row as well, and of a vector that has too few chains alone.
+    /// Estimated cost of a step of `[rows, columns]` in multiply-adds, with idle lanes and waits.
     pub(crate) fn cost(cpu: &Cpu, acc: DType, [rows, columns]: [usize; 2]) -> f64 {
         let [lanes, alone] = with_engine!(cpu, acc, false, E => [E::LANES, E::SPOTS_ALONE]);
         let vectors = rows.div_ceil(lanes);
@@ -31,32 +31,32 @@ impl Positions<'_> {
     }
 }
 
-/// How many examples of so many steps each, and so many in all, are there at a time.
+/// Examples per `k`-range, out of `all` with `each` steps.
 pub(super) fn examples_together(each: usize, all: usize) -> usize {
     (POSITIONS / each).max(1).min(all)
 }
 
-/// How the work of a thread is cut.
+/// Blocking of a thread's work.
 pub(super) struct Cut {
-    /// Rows that are summed together, and channels.
+    /// Rows and channels of a tile.
     pub(super) rows: usize,
     pub(super) channels: usize,
-    /// Examples whose images are there at a time, all of a number's steps among them.
+    /// Examples per `k`-range. No pair of steps spans two ranges.
     pub(super) examples: usize,
     apart: usize,
-    /// Steps of a panel that stay in the first-level cache, and those that are packed at once: a part of a block, or whole ones.
+    /// Steps of a panel that stay in L1, and steps packed per pass: part of a block, or blocks.
     pub(super) steps: usize,
     pub(super) packed: usize,
-    /// The most columns that are summed together.
+    /// Most columns of a register tile.
     pub(super) strip: usize,
-    /// A panel is used once: all columns are summed together.
+    /// True if one strip has all columns, so that each panel is used once.
     pub(super) is_once: bool,
-    /// From a column of the sums to the next.
+    /// Column stride of the sums.
     pub(super) ld: usize,
 }
 
 impl Cut {
-    /// For some rows and channels of steps so many for each example.
+    /// Blocking for `[rows, channels]` with `each` steps per example.
     pub(super) fn of<E: Engine>(
         work: &Positions<'_>,
         [rows, channels]: [usize; 2],
@@ -67,15 +67,15 @@ impl Cut {
         let caches = &work.cpu.caches;
         let rows = rows.div_ceil(rows.div_ceil(MOST_ROWS)).next_multiple_of(E::WIDTH).min(rows);
         let ld = rows.next_multiple_of(E::WIDTH);
-        // Chains and sums stay in the second-level cache.
+        // Chains and sums stay in L2.
         let channels = (FEW_SUMS.max(caches.l2 / 4) / (2 * taps * ld * size)).clamp(1, channels);
-        // No pair is of two groups.
+        // No pair spans two groups of examples.
         let apart = if each.is_multiple_of(E::DEPTH) { 1 } else { E::DEPTH };
         let examples = examples_together(each, examples).next_multiple_of(apart).min(examples);
         let steps = E::DEPTH * (caches.l1 / 2 / (E::WIDTH * size)).next_multiple_of(64);
         let blocks = E::DEPTH * (caches.l2 / 4 / (E::WIDTH * size)) / CONTRACT_BLOCK;
         let packed = blocks.max(1) * CONTRACT_BLOCK;
-        // A panel that is used once, or without windows little, is multiplied while it is in the first-level cache.
+        // Panels used once, or little for lack of windows, are multiplied while in L1.
         let near = 1 << (caches.l1 / 3 / (E::WIDTH * size)).clamp(32, CONTRACT_BLOCK).ilog2();
         let strip = if rows <= E::LANES { E::SPOTS_ALONE.max(3 * E::THREES) } else { E::SPOTS };
         let is_once = channels * taps <= strip && E::DEPTH == 1;
@@ -84,7 +84,7 @@ impl Cut {
         Cut { rows, channels, examples, apart, steps, packed, strip, is_once, ld }
     }
 
-    /// The stretch that a step is in, if there are more up to an end. Numbers hold so many steps.
+    /// The `k`-range of the first step, up to the end of `steps`. An element holds `depth` steps.
     pub(super) fn stretch(
         &self,
         channels: &Channels,
@@ -106,7 +106,7 @@ impl Cut {
     }
 }
 
-/// Steps one after another whose image is there at a time: those of some examples, or of some lines of one.
+/// A `k`-range whose images are in cache: some examples, or some rows of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
     pub(super) examples: Range<usize>,
@@ -114,12 +114,12 @@ pub(super) struct Stretch {
 }
 
 impl Stretch {
-    /// So many examples from the first on, or lines.
+    /// The first examples and rows.
     pub(super) fn of(examples: usize, lines: usize) -> Stretch {
         Stretch { examples: 0..examples, lines: 0..lines }
     }
 
-    /// Its steps, if an example has so many, and a line has so many of these.
+    /// Its steps, given those of an example and of a row.
     pub(super) fn steps(&self, each: usize, line: usize) -> Range<usize> {
         let last = self.examples.end.saturating_sub(1);
         self.examples.start * each + self.lines.start * line..last * each + self.lines.end * line

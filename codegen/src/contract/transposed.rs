@@ -1,7 +1,7 @@
-//! Transposed depthwise convolutions on one thread, as [`Transposed`] defines them: a plane is copied to an image with zeros around it, in numbers, of which lines of sums are
-//! made one after another.
+//! Transposed depthwise convolutions on one thread, over a padded copy of each channel.
 //!
-//! Sums of columns two apart see numbers side by side. Vectors of them go over the end of a line, and what they write there is written again with the next one.
+//! Even and odd columns of a row see contiguous elements, so they are computed apart and stored
+//! interleaved. Vectors write past the end of a row; the next row overwrites that.
 
 #[cfg(target_arch = "x86_64")]
 use super::image::SHORT;
@@ -17,25 +17,25 @@ use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::Moves;
 
-/// Numbers that vectors may read or write behind a line.
+/// Elements that vectors may read or write past a row.
 const BEHIND: usize = 64;
 
 /// Transposed depthwise convolutions.
 #[derive(Clone, Copy)]
 pub(crate) struct Transposed<'a> {
     pub(crate) cpu: &'a Cpu,
-    /// Of the elements.
+    /// Dtype of the elements.
     pub(crate) dtype: DType,
-    /// After how many planes windows come again.
+    /// Planes after which windows repeat.
     pub(crate) channels: usize,
-    /// Rows and columns of a plane of the operand, and of the result.
+    /// Rows and columns of a plane of the input, and of the result.
     pub(crate) from: [usize; 2],
     pub(crate) to: [usize; 2],
-    /// How windows move: by two along the columns.
+    /// How windows move: at stride 2 along columns.
     pub(crate) moves: [Moves; 2],
 }
 
-/// Where operands lie: the first plane, the window of the first channel, and the sums, if they are stored as they are or rounded.
+/// Addresses of the first plane, the first channel's window, and the sums if an engine stores them.
 #[derive(Clone, Copy)]
 pub(crate) struct Placed {
     pub(crate) x: *const u8,
@@ -43,23 +43,23 @@ pub(crate) struct Placed {
     pub(crate) sums: *mut u8,
 }
 
-/// What takes the sums of a plane that are not stored: its number and the sums, row by row without gaps.
+/// Epilogue for sums that no engine stores: takes a plane's number and its dense row-major sums.
 pub(crate) type Hand<'a> = dyn FnMut(usize, *const u8) + 'a;
 
-/// The numbers of a plane with zeros around them: what windows see.
+/// Padded copy of a plane.
 #[derive(Clone, Copy)]
 pub(super) struct Framed {
-    /// Rows and columns of zeros in front of the plane.
+    /// Rows and columns of zeros before the plane.
     before: [usize; 2],
-    /// All rows, and numbers from a row to the next: the zeros behind a row are those in front of the next one.
+    /// All rows, and their stride. Zeros after a row are those before the next one.
     rows: usize,
     pub(super) pitch: usize,
 }
 
 impl Framed {
-    /// Of planes of so many rows and columns, for results of so many.
+    /// Padded copy for an input and a result of these rows and columns.
     pub(super) fn of(from: [usize; 2], to: [usize; 2], moves: [Moves; 2]) -> Framed {
-        // Numbers that lie before the first and behind the last of a line that columns see, or rows.
+        // Padding before the first and after the last element of an axis.
         let around = |axis: usize| {
             let Moves { positions, stride, low } = moves[axis];
             // Windows that see the first and the last element.
@@ -75,17 +75,17 @@ impl Framed {
         }
     }
 
-    /// The numbers that a plane takes, with those that are read or written behind it.
+    /// Elements of a plane, with those read or written past it.
     pub(super) fn room(&self) -> usize {
         self.plane().saturating_add(self.before[1] + BEHIND)
     }
 
-    /// From a plane to the next, if several lie one behind the other.
+    /// Stride between planes that follow each other.
     pub(super) fn plane(&self) -> usize {
         self.rows.saturating_mul(self.pitch)
     }
 
-    /// Where the first number of the plane is.
+    /// Address of the plane's first element.
     pub(super) fn inside<T>(&self, image: *const T) -> *const T {
         image.wrapping_add(self.before[0] * self.pitch + self.before[1])
     }
@@ -96,7 +96,7 @@ impl Transposed<'_> {
         if self.dtype == DType::F64 { DType::F64 } else { DType::F32 }
     }
 
-    /// The CPU, without its widest vectors where lines leave half of them empty.
+    /// The CPU, without its widest vectors if rows leave half of them empty.
     fn cpu(&self) -> Cpu {
         match self.cpu.instructions {
             #[cfg(target_arch = "x86_64")]
@@ -107,12 +107,12 @@ impl Transposed<'_> {
         }
     }
 
-    /// True if elements are numbers.
+    /// True if elements have the accumulator's dtype.
     fn has_numbers(&self) -> bool {
         self.dtype == self.acc()
     }
 
-    /// True if sums are stored by an engine, as they are or rounded; others go to a [`Hand`].
+    /// True if an engine stores the sums, rounded or not; else they go to a [`Hand`].
     fn is_stored<E: Engine>(&self) -> bool {
         self.has_numbers() || E::ALTERNATES_BF16 && self.dtype == DType::BF16
     }
@@ -121,18 +121,18 @@ impl Transposed<'_> {
         Framed::of(self.from, self.to, self.moves)
     }
 
-    /// Even columns of a line.
+    /// Even columns of a row.
     fn columns(&self) -> usize {
         self.to[1].div_ceil(2)
     }
 
-    /// What it takes.
+    /// Its workspace.
     pub(crate) fn workspace(&self) -> Workspace {
         let cpu = self.cpu();
         with_engine!(cpu, self.acc(), false, E => self.workspace_with::<E>())
     }
 
-    /// What is chosen.
+    /// The schedule.
     pub(crate) fn chosen(&self) -> Chosen {
         let cpu = self.cpu();
         let lanes = with_engine!(cpu, self.acc(), false, E => <E as Engine>::LANES);
@@ -146,7 +146,7 @@ impl Transposed<'_> {
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         let [height, width] = self.to;
         let sums = match self.is_stored::<E>() {
-            // Of the last lines.
+            // Of the last rows.
             true => width,
             false => height.saturating_mul(width),
         };
@@ -158,16 +158,16 @@ impl Transposed<'_> {
         }
     }
 
-    /// Positions of a window.
+    /// Taps of a window.
     fn window(&self) -> usize {
         self.moves[0].positions.saturating_mul(self.moves[1].positions)
     }
 
-    /// Sums for some planes.
+    /// Computes some planes.
     ///
     /// # Safety
     ///
-    /// `cpu` must be this CPU. Operands must be readable for these planes, and what sums are stored to writable.
+    /// `cpu` must be this CPU. Operands must be readable and the destination writable for them.
     pub(crate) unsafe fn run(
         &self,
         placed: Placed,
@@ -218,33 +218,33 @@ impl Transposed<'_> {
             };
             if !self.is_stored::<E>() {
                 let sums = scratch.sums.room::<E::Num>(height * width + 2 * BEHIND).cast();
-                // SAFETY: what is written behind a line is written again with the next one, or is room.
+                // SAFETY: what is written past a row is overwritten by the next one, or is slack.
                 unsafe { sum::<E>(Alternating { weights, sums, ..lines }, self.columns()) };
                 hand(plane, sums.cast_const().cast());
                 continue;
             }
             let sums = placed.sums.wrapping_add(plane * height * width * bytes);
-            // Lines behind which other sums of these planes come that vectors may write.
+            // Rows after which enough sums follow for vectors to write past the row.
             let end = (planes.end - plane) * height * width;
             let followed = (0..height).rev().find(|line| line * width + whole <= end);
             let followed = followed.map_or(0, |line| line + 1);
             let all = Alternating { weights, sums, lines: followed, ..lines };
-            // SAFETY: what is written behind a line is written again with the next one.
+            // SAFETY: what is written past a row is overwritten by the next one.
             unsafe { sum::<E>(all, self.columns()) };
             for line in followed..height {
                 let room = scratch.sums.room::<E::Num>(width + 2 * BEHIND).cast::<u8>();
                 let one = self.lines_from::<E>(inside.cast_const(), framed.pitch, line);
                 let one = Alternating { weights, sums: room, lines: 1, ..one };
-                // SAFETY: the room of a line.
+                // SAFETY: the room of a row.
                 unsafe { sum::<E>(one, self.columns()) };
                 let to = sums.wrapping_add(line * width * bytes);
-                // SAFETY: a line of the result.
+                // SAFETY: a row of the result.
                 unsafe { std::ptr::copy_nonoverlapping(room, to, width * bytes) };
             }
         }
     }
 
-    /// Copies a plane to its place in an image of that pitch, as numbers.
+    /// Copies a plane to its place in the padded copy, widened.
     ///
     /// # Safety
     ///
@@ -255,17 +255,17 @@ impl Transposed<'_> {
         [rows, columns]: [usize; 2],
         (to, pitch): (*mut E::Num, usize),
     ) {
-        // Rows of one element are lines of one step.
+        // Rows of one element become lines of one step.
         let some = if columns == 1 { 1 } else { rows };
         for row in (0..rows).step_by(some.max(1)) {
             let base = x.wrapping_add(row * columns * self.dtype.bytes());
             let to = to.wrapping_add(row * pitch);
-            // SAFETY: the caller's contract. What is written behind a row is zero, or comes later.
+            // SAFETY: the caller's contract. What is written past a row is zero or overwritten.
             unsafe { E::pack(&self.rows(base, columns), columns, some, to, pitch) };
         }
     }
 
-    /// The window of a channel, in numbers.
+    /// The window of a channel, widened.
     ///
     /// # Safety
     ///
@@ -283,7 +283,7 @@ impl Transposed<'_> {
         Lines { base, dtype: self.dtype, round: None, across: 1, along: columns as isize }
     }
 
-    /// The sums from a line on, of a plane in an image of that pitch; neither weights nor sums have a place yet.
+    /// Sums of a plane from a row on. Weights and sums have no address yet.
     fn lines_from<E: Engine>(
         &self,
         inside: *const E::Num,
@@ -315,14 +315,14 @@ impl Transposed<'_> {
     }
 }
 
-/// Sums lines of so many even columns and the odd ones behind them.
+/// Computes rows of even columns, and of the odd ones after them.
 ///
 /// # Safety
 ///
-/// As [`Engine::alternating`], for whole vectors. What is written behind the end of a line is written again with the next one.
+/// As [`Engine::alternating`], for whole vectors. The next row overwrites what is past a row.
 unsafe fn sum<E: Engine>(lines: Alternating<E::Num>, columns: usize) {
     let vectors = columns.div_ceil(E::LANES);
-    // The last columns come first, so that those before them take the place of what is written behind the line before.
+    // The last columns come first: those before them overwrite what is written past the row before.
     for first in (0..vectors).step_by(MOST_VECTORS).rev() {
         let at = first * E::LANES;
         let from = lines.from.wrapping_add(at);

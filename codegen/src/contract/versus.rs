@@ -2,8 +2,8 @@
 
 use gemm_common::Parallelism;
 
-/// The product of a row-major or, if `transposed`, column-major m by k matrix and such a k by n matrix, on one thread, into a
-/// row-major one.
+/// Multiplies an m by k matrix with a k by n one on one thread; the result is row-major. Operands
+/// are row-major, or column-major if `transposed`.
 ///
 /// # Panics
 /// If a slice has another length than its matrix.
@@ -20,7 +20,7 @@ pub fn gemm_f32(
     let [a_row, a_col] = strides(transposed[0], m, k);
     let [b_row, b_col] = strides(transposed[1], k, n);
     let product = gemm_f32::gemm::f32::get_gemm_fn();
-    // SAFETY: the slices hold what the sizes and strides span, and `c` overlaps neither of the others.
+    // SAFETY: the slices hold what sizes and strides span; `c` overlaps neither of the others.
     unsafe {
         product(
             m,

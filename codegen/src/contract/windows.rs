@@ -1,7 +1,7 @@
-//! Operands seen through windows: blocks of them are brought together in rows or in columns, zeros where nothing lies, and packed from there.
+//! Views through windows (`im2col`): gathers blocks of them, zeros for padding, to pack from.
 //!
-//! A row or a column of such an operand is several axes, and along the last of them elements lie in runs. How far a run goes before a window
-//! leaves the tensor is worked out once for each run, so elements are copied and not looked at.
+//! A row or a column of a view is several axes. Elements along the last one form runs. Bounds are
+//! checked once per run, so elements are only copied.
 
 #[cfg(target_arch = "x86_64")]
 use super::pack::through;
@@ -10,34 +10,34 @@ use std::ops::Range;
 #[cfg(target_arch = "x86_64")]
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// Up to four times as many elements are copied in pieces of these.
+/// Elements of a short copy's pieces: up to four pieces are copied without a call.
 const PIECE: usize = 4;
 
-/// The positions in a window of three by three.
+/// Taps of a window of 3 × 3.
 const OF_THREE: usize = 9;
 
-/// Lines so many elements apart, or a multiple of it, share cache sets.
+/// Lines at a stride of this many elements, or a multiple, share cache sets.
 const SHARED: usize = 128;
 
-/// So many lines are brought at a time where they lie closer together than runs.
+/// Lines gathered per pass if they are closer together than runs.
 const TOGETHER: usize = 16;
 
-/// As many bounds as there are axes that windows of a convolution move over.
+/// Bounds of a view: one per axis that windows of a convolution move over.
 pub(crate) const MOST_BOUNDS: usize = 3;
 
-/// An axis that a row or a column is made of.
+/// An axis of a row or a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Axis {
-    /// Its positions.
+    /// Its length, in positions.
     pub(crate) extent: usize,
-    /// From one to the next, in elements.
+    /// Its stride, in elements.
     pub(crate) stride: isize,
-    /// The same for each of the numbers that are bounded.
+    /// Its stride in each bounded coordinate.
     pub(crate) bounded: [isize; MOST_BOUNDS],
 }
 
 impl Axis {
-    /// True if positions of this axis and of the one behind it are those of one.
+    /// True if this axis and the next inner one act as one.
     fn goes_on(&self, behind: &Axis) -> bool {
         let extent = behind.extent as isize;
         let same = |from: isize, to: isize| to.checked_mul(extent) == Some(from);
@@ -46,33 +46,33 @@ impl Axis {
     }
 }
 
-/// A number that lies from 0 to below `extent` where there is an element.
+/// A coordinate that is in `0..extent` where there is an element, not padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
-    /// What it is at the first row and column.
+    /// The coordinate at the first row and column.
     pub(crate) offset: isize,
-    /// Where it ends; negative for bounds that are not there.
+    /// The end; negative if there is no bound.
     pub(crate) extent: isize,
 }
 
 impl Default for Bound {
-    /// One that is not there.
+    /// No bound.
     fn default() -> Self {
         Bound { offset: 0, extent: -1 }
     }
 }
 
-/// Where the elements of an operand lie that is seen through windows.
+/// View of an operand through windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// What rows are made of.
+    /// Axes of rows.
     pub(super) rows: SmallVec<[Axis; 4]>,
-    /// What columns are made of.
+    /// Axes of columns.
     pub(super) columns: SmallVec<[Axis; 4]>,
     pub(super) bounds: [Bound; MOST_BOUNDS],
 }
 
-/// The part of a place that rows or columns alone make.
+/// What a row or a column adds to the offset and the coordinates.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     pub(super) offset: isize,
@@ -80,7 +80,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// So many positions of an axis on.
+    /// The place `by` positions along an axis.
     pub(super) fn moved(&self, axis: &Axis, by: isize) -> Place {
         let mut moved = Place { offset: self.offset + by * axis.stride, ..*self };
         for (sum, step) in moved.bounded.iter_mut().zip(&axis.bounded) {
@@ -90,25 +90,25 @@ impl Place {
     }
 }
 
-/// Positions one after another along the last axis of lines or steps.
+/// Consecutive positions along the last axis of lines or steps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) place: Place,
-    /// The first of them within the block.
+    /// Its first position in the block.
     pub(super) first: usize,
     pub(super) count: usize,
 }
 
-/// Lists that are used again. [`Runs::reserve`] has them hold what a block takes.
+/// Lists that are reused. [`Runs::reserve`] sizes them for a block.
 #[derive(Default)]
 pub(super) struct Runs {
     /// Rows or columns, one by one.
     pub(super) outer: Vec<Place>,
     /// Columns or rows, run by run.
     pub(super) inner: Vec<Run>,
-    /// The axis that runs go along.
+    /// The axis of the runs.
     pub(super) along: Axis,
-    /// The pieces of a panel, and for each step the lanes of each that are there.
+    /// Pieces of a panel, and per step the lanes of each that are within bounds.
     #[cfg(target_arch = "x86_64")]
     pub(super) pieces: Vec<through::Piece>,
     #[cfg(target_arch = "x86_64")]
@@ -116,17 +116,17 @@ pub(super) struct Runs {
 }
 
 impl Seen {
-    /// Of rows and columns that are made of these axes, with those bounds.
+    /// View with these axes of rows and columns, and these bounds.
     pub(crate) fn new(rows: &[Axis], columns: &[Axis], bounds: [Bound; MOST_BOUNDS]) -> Seen {
         Seen { rows: merged(rows), columns: merged(columns), bounds }
     }
 
-    /// The same with rows as columns and the reverse.
+    /// The transposed view.
     pub(crate) fn turned(&self) -> Seen {
         Seen { rows: self.columns.clone(), columns: self.rows.clone(), bounds: self.bounds }
     }
 
-    /// For a block of so many rows and columns, how many of the ones are listed one by one, and of the others at most run by run.
+    /// Upper bounds of the list lengths for a block of `[rows, columns]`: lines and runs.
     pub(super) fn listed(&self, [rows, columns]: [usize; 2]) -> [usize; 2] {
         let listed = |lines: usize, positions: usize, axes: &[Axis]| {
             let extent = axes.last().map_or(1, |axis| axis.extent.max(1));
@@ -137,19 +137,19 @@ impl Seen {
         if self.is_by_row() {
             return by_row;
         }
-        // Columns two apart may be packed row by row all the same.
+        // Columns at stride 2 may still be packed row by row.
         let [lines, runs] = listed(columns, rows, &self.rows);
         [lines.max(by_row[0]), runs.max(by_row[1])]
     }
 
-    /// True if rows are read rather than columns: their elements lie closer together.
+    /// True if rows are gathered, not columns: their elements are closer together.
     fn is_by_row(&self) -> bool {
         let stride =
             |axes: &[Axis]| axes.last().map_or(isize::MAX, |axis| axis.stride.abs().max(1));
         stride(&self.columns) <= stride(&self.rows)
     }
 
-    /// If these axes go across matrices of two rows, as of the positions in a window of two channels: from a matrix to the next, and how many columns they have.
+    /// Stride and columns of two-row matrices (taps of two channels) that these axes transpose.
     fn crossed(&self, axes: &[Axis]) -> Option<(isize, usize)> {
         let (next, row, two) = match axes {
             [matrices, row, two] => (matrices.stride, row, two),
@@ -160,20 +160,20 @@ impl Seen {
         (self.is_unbounded() && is_one).then_some((next, row.extent))
     }
 
-    /// From a row to the next, and the matrices that rows go across, if they do ([`Seen::crossed`]).
+    /// Row stride, and the matrices that rows transpose ([`Seen::crossed`]).
     pub(super) fn crossed_rows(&self) -> Option<(isize, (isize, usize))> {
         let [row] = self.rows[..] else { return None };
         Some((row.stride, self.crossed(&self.columns)?))
     }
 
-    /// From a row to the next, if nothing is bounded, and rows lie closer together than some elements of a row.
+    /// Row stride, if no bound applies and rows are closer together than some elements of a row.
     pub(super) fn near_rows(&self) -> Option<isize> {
         let [row] = self.rows[..] else { return None };
         let far = self.columns.iter().any(|axis| axis.stride.abs() > row.stride.abs());
         (self.is_unbounded() && far).then_some(row.stride)
     }
 
-    /// Where elements of the first row lie at some columns.
+    /// Writes the offsets of some columns in the first row.
     pub(super) fn offsets(&self, columns: Range<usize>, to: &mut [isize]) {
         for (column, to) in columns.zip(to) {
             *to = place(&self.columns, column).offset;
@@ -183,7 +183,7 @@ impl Seen {
 
 #[cfg(target_arch = "x86_64")]
 impl Seen {
-    /// From a column of a run to the next in elements, if columns lie side by side or two apart and what is bounded goes on by no more.
+    /// Column stride of a run, if it is 1 or 2 elements and bounded coordinates step by at most 2.
     pub(super) fn column_step(&self) -> Option<usize> {
         let axis = self.columns.last()?;
         let fits = |step: &isize| (0..=2).contains(step);
@@ -191,14 +191,14 @@ impl Seen {
         ((1..=2).contains(&step) && axis.bounded.iter().all(fits)).then_some(step)
     }
 
-    /// After how many steps the same columns are there again: the positions of a window, if channels come before them.
+    /// Steps after which bounds repeat: the taps of a window, if channels are outermost.
     pub(super) fn period(&self) -> usize {
         let is_free = |axis: &&Axis| axis.bounded == [0; MOST_BOUNDS];
         let free = self.rows.iter().take_while(is_free).count();
         self.rows[free..].iter().map(|axis| axis.extent).product()
     }
 
-    /// The lanes that are there of sixteen columns, of which the first is at `place`.
+    /// Mask of the lanes within bounds, of sixteen columns from `place` on.
     #[inline]
     pub(super) fn lanes(&self, outer: &Place, place: &Place, along: &Axis) -> u16 {
         let mut lanes = u16::MAX;
@@ -209,7 +209,7 @@ impl Seen {
                 0 if (0..bound.extent).contains(&first) => u16::MAX,
                 0 => 0,
                 1 => bits(bound.extent - first) & !bits(-first),
-                // The lanes before a distance, which may be negative: rounded up.
+                // Lanes before a distance, which may be negative: rounded up.
                 step => {
                     let before = |distance: isize| bits((distance + step - 1).div_euclid(step));
                     before(bound.extent - first) & !before(-first)
@@ -220,7 +220,7 @@ impl Seen {
     }
 }
 
-/// The axes without those of one position, neighbours as one where they are.
+/// Drops axes of one position, and merges neighbours that act as one.
 fn merged(axes: &[Axis]) -> SmallVec<[Axis; 4]> {
     let mut all: SmallVec<[Axis; 4]> = SmallVec::new();
     for axis in axes.iter().filter(|axis| axis.extent != 1) {
@@ -235,7 +235,7 @@ fn merged(axes: &[Axis]) -> SmallVec<[Axis; 4]> {
     all
 }
 
-/// The place of a position that is counted through all axes.
+/// The place of a flat position.
 pub(super) fn place(axes: &[Axis], position: usize) -> Place {
     let mut rest = position;
     let mut place = Place::default();
@@ -250,37 +250,37 @@ pub(super) fn place(axes: &[Axis], position: usize) -> Place {
     place
 }
 
-/// How many pieces a panel has at most, and masks for so many steps.
+/// Most pieces and masks of a panel of `lines` steps.
 #[cfg(target_arch = "x86_64")]
 fn of_panel(lines: usize) -> [usize; 2] {
     let pieces = if lines == 0 { 0 } else { through::WIDTH };
     [pieces, pieces * lines.min(CONTRACT_BLOCK)]
 }
 
-/// Has an empty list hold so much.
+/// Gives an empty list room for `count` items.
 pub(super) fn grow<T>(list: &mut Vec<T>, count: usize) -> Result<(), usize> {
     list.clear();
     list.try_reserve_exact(count).map_err(|_| count.saturating_mul(size_of::<T>()))
 }
 
-/// The bytes that a list has room for.
+/// Capacity of a list, in bytes.
 fn bytes<T>(list: &Vec<T>) -> usize {
     list.capacity() * size_of::<T>()
 }
 
-/// A block that was brought together.
+/// Strides of a gathered block.
 pub(super) struct Brought {
-    /// From a row to the next, in elements.
+    /// Row stride, in elements.
     pub(super) row: usize,
-    /// From a column to the next.
+    /// Column stride.
     pub(super) column: usize,
 }
 
-/// Brings a block together at `to`, element by element without gaps.
+/// Gathers a block of a view at `to`, with zeros for padding.
 ///
 /// # Safety
 ///
-/// `base` must be where the operand's elements are, all that lie within the bounds must be readable, and `to` writable for the block.
+/// `base` must be the first element. The block must be readable in bounds, `to` writable.
 pub(super) unsafe fn bring<T: Copy + Default>(
     seen: &Seen,
     base: *const T,
@@ -313,11 +313,11 @@ pub(super) unsafe fn bring<T: Copy + Default>(
         let there = if is_free { 0..run.count } else { seen.there(outer, run, &along) };
         let from = base.wrapping_offset(outer.offset + run.place.offset);
         let to = to.wrapping_add(line * pitch + run.first);
-        // SAFETY: `there` are the positions of the run within the bounds; the block has room for the run.
+        // SAFETY: `there` is within bounds; the block has room for the run.
         unsafe { copy(from, along.stride, there, run.count, to) };
     };
-    // Lines that lie closer together than runs, as those of a weight do in the gradient of its operand, are brought some at a time: what is read lies
-    // together, and what is written is a few places that go on.
+    // Lines closer together than runs are gathered in groups: as of a weight in an input gradient.
+    // So reads are close together, and writes go on in few places.
     let lines = runs.outer.len();
     let some = if lines_are_nearer(outer, inner) { TOGETHER } else { 1 };
     for first in (0..lines).step_by(some) {
@@ -328,11 +328,11 @@ pub(super) unsafe fn bring<T: Copy + Default>(
     Brought { row, column }
 }
 
-/// Writes some positions of a line that goes across matrices of two rows ([`Seen::crossed`]), of which each has so many columns.
+/// Transposes some positions of a line over matrices of two rows ([`Seen::crossed`]).
 ///
 /// # Safety
 ///
-/// They must be readable from `from` on, where position 0 lies, and `to` writable for them.
+/// They must be readable from position 0 at `from` on, and `to` writable for them.
 unsafe fn cross<T: Copy>(
     from: *const T,
     (next, columns): (isize, usize),
@@ -359,7 +359,7 @@ unsafe fn cross<T: Copy>(
     }
 }
 
-/// A matrix of two rows of [`OF_THREE`] columns.
+/// Transposes a matrix of two rows of [`OF_THREE`] columns.
 ///
 /// # Safety
 ///
@@ -388,27 +388,27 @@ unsafe fn cross_of_three(from: *const u16, to: *mut u16) {
     }
 }
 
-/// True if lines lie closer together than runs, and what is copied at once is no less than a piece.
+/// True if lines are closer together than runs, and runs are at least a piece.
 fn lines_are_nearer(outer: &[Axis], inner: &[Axis]) -> bool {
     let ([line], [.., run, along]) = (outer, inner) else { return false };
     along.stride == 1 && along.extent >= PIECE && line.stride.abs() < run.stride.abs()
 }
 
-/// From a line that was brought to the next, for so many elements: not a number of bytes that has them share cache sets.
+/// Stride between gathered lines of `length` elements, padded so that they share no cache sets.
 fn pitch(length: usize) -> usize {
     if length.is_multiple_of(SHARED) { length + PIECE } else { length }
 }
 
-/// The elements that [`bring`] writes for so many lines and positions.
+/// Elements that [`bring`] writes for these counts, at most.
 pub(super) fn brought(lines: usize, positions: usize) -> usize {
     lines.saturating_mul(pitch(positions)).max(positions.saturating_mul(pitch(lines)))
 }
 
 impl Runs {
-    /// Holds so many lines and runs, as [`Seen::listed`] says, and all that is said of a panel.
+    /// Reserves lists for `[lines, runs]` of [`Seen::listed`], and for a panel.
     ///
     /// # Errors
-    /// The bytes that are not there.
+    /// The bytes that could not be allocated.
     pub(super) fn reserve(&mut self, [lines, runs]: [usize; 2]) -> Result<(), usize> {
         grow(&mut self.outer, lines)?;
         grow(&mut self.inner, runs)?;
@@ -421,7 +421,7 @@ impl Runs {
         Ok(())
     }
 
-    /// The bytes that [`Runs::reserve`] asks for.
+    /// Bytes that [`Runs::reserve`] allocates.
     pub(super) fn bytes_of([lines, runs]: [usize; 2]) -> usize {
         #[cfg(target_arch = "x86_64")]
         let panel = {
@@ -434,7 +434,7 @@ impl Runs {
         outer.saturating_add(runs.saturating_mul(size_of::<Run>())).saturating_add(panel)
     }
 
-    /// How much memory the lists hold, in bytes.
+    /// Memory of the lists, in bytes.
     pub(super) fn bytes(&self) -> usize {
         #[cfg(target_arch = "x86_64")]
         let panel = bytes(&self.pieces) + bytes(&self.masks);
@@ -443,20 +443,20 @@ impl Runs {
         bytes(&self.outer) + bytes(&self.inner) + panel
     }
 
-    /// The rows of some steps.
+    /// Lists the rows of some steps.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn place_steps(&mut self, seen: &Seen, steps: Range<usize>) {
         self.outer.clear();
         self.outer.extend(steps.map(|step| place(&seen.rows, step)));
     }
 
-    /// The runs of some columns.
+    /// Lists the runs of some columns.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn cut_columns(&mut self, seen: &Seen, columns: Range<usize>) {
         self.cut(&seen.columns, columns);
     }
 
-    /// The runs that some positions are in.
+    /// Lists the runs of some positions.
     fn cut(&mut self, axes: &[Axis], positions: Range<usize>) {
         self.inner.clear();
         self.along = axes.last().copied().unwrap_or_default();
@@ -471,7 +471,7 @@ impl Runs {
 }
 
 impl Seen {
-    /// The positions of a run that lie within the bounds.
+    /// Positions of a run within bounds.
     fn there(&self, outer: &Place, run: &Run, along: &Axis) -> Range<usize> {
         let mut there = 0..run.count;
         for (i, bound) in self.bounds.iter().enumerate().filter(|(_, bound)| bound.extent >= 0) {
@@ -483,7 +483,7 @@ impl Seen {
                 }
                 continue;
             }
-            // From 0 on and below the end, or the other way round where it becomes less.
+            // From 0 to the end, or reversed for a negative step.
             let (near, far) = if step > 0 {
                 (-first, bound.extent - first)
             } else {
@@ -499,7 +499,7 @@ impl Seen {
     }
 }
 
-/// Copies so many elements that lie side by side: few of them, as of a window in a weight, without a call.
+/// Copies contiguous elements; few of them, as a weight's window, without a call.
 ///
 /// # Safety
 ///
@@ -523,11 +523,11 @@ unsafe fn copy_side_by_side<T: Copy>(from: *const T, count: usize, to: *mut T) {
     }
 }
 
-/// Copies the positions of a run that are there, zeros for the others.
+/// Copies the positions `there` of a run, and zeros for the others.
 ///
 /// # Safety
 ///
-/// Those must be readable from `from` on, `stride` apart, and `to` writable for `count`.
+/// Those must be readable from `from` on at `stride`, and `to` writable for `count`.
 #[inline]
 pub(super) unsafe fn copy<T: Copy + Default>(
     from: *const T,
@@ -547,12 +547,12 @@ pub(super) unsafe fn copy<T: Copy + Default>(
         return;
     }
     let one = |i: usize, stride: isize| {
-        // SAFETY: the caller's contract, and the position is one of those that are there.
+        // SAFETY: the caller's contract, and the position is within `there`.
         let element = unsafe { from.wrapping_offset(i as isize * stride).read() };
         // SAFETY: a place of the run.
         unsafe { to.wrapping_add(i).write(element) };
     };
-    // A compiler makes vectors of those that are a known distance apart.
+    // Compilers vectorise a constant stride.
     if stride == 2 {
         there.for_each(|i| one(i, 2));
     } else {

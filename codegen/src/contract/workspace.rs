@@ -15,7 +15,7 @@ use crate::machine::{Cpu, InstructionSet};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// The most bytes that each buffer of a [`Scratch`](super::Scratch) gets to hold.
+/// Bytes of each buffer of a [`Scratch`](super::Scratch), at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Workspace {
     pub(super) left: usize,
@@ -23,14 +23,14 @@ pub(crate) struct Workspace {
     pub(super) filled: usize,
     pub(super) chains: usize,
     pub(super) sums: usize,
-    /// The lines and runs that are listed of what is seen through windows.
+    /// Lengths of the lists of a view's lines and runs.
     pub(super) listed: [usize; 2],
-    /// The steps of an image.
+    /// Length of the list of offsets of steps.
     pub(super) steps: usize,
 }
 
 impl Workspace {
-    /// Enough for both.
+    /// The larger of both, buffer by buffer.
     pub(crate) fn max(self, other: Workspace) -> Workspace {
         Workspace {
             left: self.left.max(other.left),
@@ -43,7 +43,7 @@ impl Workspace {
         }
     }
 
-    /// The bytes of all.
+    /// Bytes of all buffers and lists.
     pub(crate) fn bytes(&self) -> usize {
         let Workspace { left, right, filled, chains, sums, listed, steps } = *self;
         let steps = steps.saturating_mul(size_of::<isize>());
@@ -51,7 +51,7 @@ impl Workspace {
         buffers.into_iter().fold(0, usize::saturating_add)
     }
 
-    /// As many bytes for each of these numbers; lists stay as long.
+    /// Multiplies buffers, counted in elements, by `bytes`. Lists keep their lengths.
     fn times(self, bytes: usize) -> Workspace {
         let times = |numbers: usize| numbers.saturating_mul(bytes);
         Workspace {
@@ -66,7 +66,7 @@ impl Workspace {
     }
 }
 
-/// What [`super::contract()`] needs for so many rows and columns, wherever they begin and wherever matrices lie.
+/// Workspace of [`super::contract()`] for `[rows, cols, k]`, at any position.
 pub(crate) fn workspace(
     cpu: &Cpu,
     acc: DType,
@@ -79,7 +79,7 @@ pub(crate) fn workspace(
     Work::new(cpu, 0..rows, 0..cols, k, [a, b], &[]).workspace(acc)
 }
 
-/// What [`super::keep`] needs for any piece.
+/// Workspace of [`super::keep`] for any piece.
 pub(crate) fn workspace_to_keep(cpu: &Cpu, panels: &Panels) -> Workspace {
     with_engine!(cpu, panels.acc(), panels.pairs, E => {
         let right = room_of::<E>(PIECE, E::WIDTH, CONTRACT_BLOCK);
@@ -88,7 +88,7 @@ pub(crate) fn workspace_to_keep(cpu: &Cpu, panels: &Panels) -> Workspace {
     })
 }
 
-/// As [`room`], of which there may be more than there are numbers.
+/// [`room`], or the largest number if that overflows.
 fn room_of<E: Engine>(lines: usize, width: usize, k: usize) -> usize {
     let wide = lines.checked_next_multiple_of(width).unwrap_or(usize::MAX);
     if wide.checked_mul(k).is_none_or(|all| all > usize::MAX / 16) {
@@ -98,7 +98,7 @@ fn room_of<E: Engine>(lines: usize, width: usize, k: usize) -> usize {
 }
 
 impl Work<'_> {
-    /// What it needs, in whichever way it runs.
+    /// Workspace of whichever path it takes.
     pub(super) fn workspace(&self, acc: DType) -> Workspace {
         #[cfg(target_arch = "x86_64")]
         if acc == DType::F32 && self.along_k().is_some() {
@@ -108,13 +108,13 @@ impl Work<'_> {
         with_engine!(cpu, acc, self.in_pairs(), E => self.workspace_with::<E>())
     }
 
-    /// What [`Work::run`] needs.
+    /// Workspace of [`Work::run`].
     fn workspace_with<E: Engine>(&self) -> Workspace {
         let (blocking, part, one_group) = self.cut::<E>();
         let (m, n, k) = (self.rows.len(), self.cols.len(), self.k);
         let rows = if one_group { m } else { blocking.rows.min(m) };
         let cols = blocking.columns.min(n);
-        // The operand of which there is one group is ready for all steps, the other for a part of them.
+        // An operand with one group is packed for all of `k`, the other for a part.
         let [left_steps, right_steps] = if one_group { [k, part.min(k)] } else { [part.min(k), k] };
         let left = match self.left_as_it_lies::<E>() {
             Some(_) => 0,
@@ -134,7 +134,7 @@ impl Work<'_> {
         Workspace { left, right, filled, chains, sums, listed, steps: 0 }.times(size_of::<E::Num>())
     }
 
-    /// What [`Work::run_few`] needs.
+    /// Workspace of [`Work::run_few`].
     #[cfg(target_arch = "x86_64")]
     fn workspace_of_few(&self) -> Workspace {
         type E = micro::avx512::Avx512F32;
@@ -149,18 +149,18 @@ impl Work<'_> {
         .times(size_of::<f32>())
     }
 
-    /// The numbers of sums that [`Work::finish`] brings together: of narrow groups, and the last one may be.
+    /// Elements that [`Work::finish`] gathers: of narrow groups, as the last may be.
     fn dense(&self, rows: usize, cols: usize) -> usize {
         rows.saturating_mul(if self.traded { cols } else { cols.min(NARROW) })
     }
 }
 
-/// The numbers of the sums of a group, or of a smaller one.
+/// Elements of the sums of a group, or of a smaller one.
 fn sums<E: Engine>(rows: usize, cols: usize) -> usize {
     rows.saturating_mul(cols.next_multiple_of(E::LANES) + E::LANES)
 }
 
-/// Enough of each for both.
+/// The larger of each.
 fn most(one: [usize; 2], other: [usize; 2]) -> [usize; 2] {
     [one[0].max(other[0]), one[1].max(other[1])]
 }
