@@ -1,11 +1,15 @@
-//! How attention compares with PyTorch's: a batch of four, eight heads of 64 numbers, several lengths, on two threads.
+//! How attention compares with PyTorch's: a batch of four, eight heads of 64 numbers, several
+//! lengths, on two threads.
 //!
-//! `cargo bench --bench attention [-- PART [ROUNDS]]` takes the rows whose name contains `PART`, such as `causal`: forward, and forward with the gradients of
-//! queries, keys and values, in f32 and in bf16. Given are the least times in milliseconds, and what each run takes in memory beside its operands.
+//! `cargo bench --bench attention [-- PART [ROUNDS]]` takes the rows whose name contains `PART`,
+//! such as `causal`: forward, and forward with the gradients of queries, keys and values, in f32
+//! and in bf16. Given are the least times in milliseconds, and what each run takes in memory beside
+//! its operands.
 //!
-//! `python benches/peers/attention.py > FILE` times PyTorch on the same rows; with `PEER=FILE` the ratios to it are given as well, with their geometric
-//! means. Kernels are timed in the program's own time, without copies of inputs. `VECTORS=avx2` or `VECTORS=portable` takes other instructions than
-//! the machine's best.
+//! `python benches/peers/attention.py > FILE` times PyTorch on the same rows; with `PEER=FILE` the
+//! ratios to it are given as well, with their geometric means. Kernels are timed in the program's
+//! own time, without copies of inputs. `VECTORS=avx2` or `VECTORS=portable` takes other
+//! instructions than the machine's best.
 
 #[path = "support/attention.rs"]
 mod attention;

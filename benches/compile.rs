@@ -1,5 +1,5 @@
-//! How long compiling takes: the training step on digits from the trace to the executable, each part by itself and as a whole;
-//! long programs as text; and the passes on long programs.
+//! How long compiling takes: the training step on digits from the trace to the executable, each
+//! part by itself and as a whole; long programs as text; and the passes on long programs.
 
 #[path = "support/digits.rs"]
 mod digits;
@@ -27,8 +27,8 @@ fn stages(graph: Graph) -> (Vec<(&'static str, Verified)>, Verified) {
     (names.into_iter().zip(seen).collect(), kernels)
 }
 
-/// Every part of the way, for the step in f16: equal kernels are compiled once as long as one of them lives, so nothing may stay alive
-/// from one round to the next.
+/// Every part of the way, for the step in f16: equal kernels are compiled once as long as one of
+/// them lives, so nothing may stay alive from one round to the next.
 fn digits_step(c: &mut Criterion) {
     let options = programs::written(Options::new().threads(1));
     let digits = Digits::new(DType::F16, 1, options.clone());
@@ -44,7 +44,8 @@ fn digits_step(c: &mut Criterion) {
         let pass = find(name, &PassOptions::default()).expect("a standard pass");
         group.bench_function(*name, |b| b.iter(|| pass.run(black_box(graph))));
     }
-    // Once before the first pass and once after each: here for the longest of the programs, the one that `simplify` gets.
+    // Once before the first pass and once after each: here for the longest of the programs, the one
+    // that `simplify` gets.
     let core = stages.iter().find(|(name, _)| *name == Simplify::NAME).map(|(_, graph)| graph);
     let core = core.expect("a standard pass");
     group.bench_function("verify", |b| {
@@ -82,7 +83,8 @@ fn digits_step(c: &mut Criterion) {
     group.finish();
 }
 
-/// A program of about that many nodes: layers under autocast, a product in each, with or without a path around it.
+/// A program of about that many nodes: layers under autocast, a product in each, with or without a
+/// path around it.
 fn long(nodes: usize, residual: bool) -> Graph {
     let layer = TensorType::new(DType::F32, [16, 16]);
     trace("long", |t| {
@@ -108,8 +110,8 @@ fn text(c: &mut Criterion) {
     group.finish();
 }
 
-/// Layers under autocast, each with weights of its own and a path around it, and one step of their training: about that many nodes
-/// when traced, of them one in six a parameter.
+/// Layers under autocast, each with weights of its own and a path around it, and one step of their
+/// training: about that many nodes when traced, of them one in six a parameter.
 fn training_step(nodes: usize) -> Graph {
     let layer = TensorType::new(DType::F32, [16, 16]);
     let layers = nodes / 12;
@@ -142,8 +144,8 @@ fn one_map(nodes: usize) -> Graph {
     .expect("one shape")
 }
 
-/// What each pass costs per node of the longer of the program that it gets and the one it makes, the verifier not included: in
-/// proportion to the program if the columns are level.
+/// What each pass costs per node of the longer of the program that it gets and the one it makes,
+/// the verifier not included: in proportion to the program if the columns are level.
 fn per_node(_: &mut Criterion) {
     if programs::folder().is_some() {
         return; // nothing here is compiled to code
@@ -163,7 +165,8 @@ fn per_node(_: &mut Criterion) {
     std::io::stdout().write_all(out.as_bytes()).expect("a place to write to");
 }
 
-/// The microseconds per node of each pass, of the verifier on what `simplify` gets, and of `place` in the precision `optimised`.
+/// The microseconds per node of each pass, of the verifier on what `simplify` gets, and of `place`
+/// in the precision `optimised`.
 fn costs(graph: Graph) -> Vec<(&'static str, f64)> {
     let (stages, kernels) = stages(graph);
     let per_node = |nodes: usize, run: &mut dyn FnMut()| {

@@ -1,12 +1,14 @@
 //! How near contractions come to what a core can do, and how they compare with the `gemm` crate.
 //!
-//! Everything is measured in one run and in turns: a round times fused multiply-adds in registers, the contraction in each dtype,
-//! and, with `--features versus`, the `gemm` crate on the same operands in f32. Given are ratios of the
-//! least times over the rounds: other work on the machine only ever adds to a time. Before it is timed, 64 results of each contraction are compared with sums in
-//! f64.
+//! Everything is measured in one run and in turns: a round times fused multiply-adds in registers,
+//! the contraction in each dtype, and, with `--features versus`, the `gemm` crate on the same
+//! operands in f32. Given are ratios of the least times over the rounds: other work on the machine
+//! only ever adds to a time. Before it is timed, 64 results of each contraction are compared with
+//! sums in f64.
 //!
-//! `cargo bench --bench contractions [--features versus] [-- PART [ROUNDS]]` takes the sizes whose name contains `PART`; the part
-//! `large` stands for those that are too large for tests, in all transpositions by turns.
+//! `cargo bench --bench contractions [--features versus] [-- PART [ROUNDS]]` takes the sizes whose
+//! name contains `PART`; the part `large` stands for those that are too large for tests, in all
+//! transpositions by turns.
 
 #[path = "support/product.rs"]
 mod product;

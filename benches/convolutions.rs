@@ -1,12 +1,18 @@
 //! How near convolutions come to what a core can do, and how they compare with PyTorch's.
 //!
-//! `cargo bench --bench convolutions [-- PART [ROUNDS [THREADS]]]` takes the convolutions of `benches/support/convolutions.txt` whose name contains `PART`, such as `resnet18`,
-//! for batches of 1 and 16, on one thread or more: forward, the gradient of the operand and that of the weight, in f32 and in bf16. Each kernel has
-//! its rounds by itself, as PyTorch's have, and fused multiply-adds in registers are timed after it; given are per cent of that peak, from the least times.
+//! `cargo bench --bench convolutions [-- PART [ROUNDS [THREADS]]]` takes the convolutions of
+//! `benches/support/convolutions.txt` whose name contains `PART`, such as `resnet18`, for batches
+//! of 1 and 16, on one thread or more: forward, the gradient of the operand and that of the weight,
+//! in f32 and in bf16. Each kernel has its rounds by itself, as PyTorch's have, and fused
+//! multiply-adds in registers are timed after it; given are per cent of that peak, from the least
+//! times.
 //!
-//! `python benches/peers/convolutions.py > FILE` times PyTorch on the same list, in the faster of its two memory formats; with `PEER=FILE` the ratios to it are given as
-//! well, with their geometric means. Operands are inputs, so that nothing of them stays packed from run to run, and results outputs, which are not copied. Kernels are timed in the program's own time, without
-//! copies of inputs. `VECTORS=avx2` or `VECTORS=portable` takes other instructions than the machine's best.
+//! `python benches/peers/convolutions.py > FILE` times PyTorch on the same list, in the faster of
+//! its two memory formats; with `PEER=FILE` the ratios to it are given as well, with their
+//! geometric means. Operands are inputs, so that nothing of them stays packed from run to run, and
+//! results outputs, which are not copied. Kernels are timed in the program's own time, without
+//! copies of inputs. `VECTORS=avx2` or `VECTORS=portable` takes other instructions than the
+//! machine's best.
 
 #[path = "support/convolution.rs"]
 mod convolution;
@@ -96,7 +102,8 @@ fn main() {
             let mut works = DTYPES.map(|dtype| Work::new(shape, batch, direction, dtype, threads));
             let mut best = [f64::INFINITY; 3];
             let [peak, times_of @ ..] = &mut best;
-            // Each kernel runs by itself, as the peer's do: what another one leaves in the caches is no part of it.
+            // Each kernel runs by itself, as the peer's do: what another one leaves in the caches
+            // is no part of it.
             for (work, best) in works.iter_mut().zip(times_of) {
                 work.run(BEFORE);
                 for _ in 0..rounds {

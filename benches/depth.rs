@@ -1,13 +1,14 @@
-//! How compiling grows with depth: the training step of a character transformer with 1 to 16 layers, and that of the smallest GPT-2,
-//! from the trace to loaded code, on two threads.
+//! How compiling grows with depth: the training step of a character transformer with 1 to 16
+//! layers, and that of the smallest GPT-2, from the trace to loaded code, on two threads.
 //!
 //! ```sh
 //! cargo bench --bench depth
 //! cargo bench --bench depth -- 16 gpt2     # these alone
 //! ```
 //!
-//! `place` and `fuse` are among the `passes`, each with the verifier behind it; `a layer` is what a layer adds to the row before; `code` is
-//! the number of kernels that code was made for: equal ones share it.
+//! `place` and `fuse` are among the `passes`, each with the verifier behind it; `a layer` is what a
+//! layer adds to the row before; `code` is the number of kernels that code was made for: equal ones
+//! share it.
 
 #![allow(clippy::print_stdout, reason = "this is a program of its own")]
 
@@ -61,7 +62,8 @@ struct Took {
     report: CompileReport,
 }
 
-/// Measures a step, prints its row, and returns how long the whole took in ms. `before` is a step with fewer layers.
+/// Measures a step, prints its row, and returns how long the whole took in ms. `before` is a step
+/// with fewer layers.
 fn row(name: &str, shapes: Shapes, options: &Options, before: Option<(usize, f64)>) -> f64 {
     let step = shapes.step(options.clone());
     let (x, y) = (shapes.tokens(), shapes.tokens());

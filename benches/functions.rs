@@ -1,9 +1,12 @@
 //! What each scalar function takes, and how that compares with PyTorch's.
 //!
-//! `cargo bench --bench functions [-- PART [ROUNDS]]` takes the functions of `benches/support/functions.txt` whose name contains `PART` over 64 × 1024 numbers, on
-//! one thread, in f32 and f64: nanoseconds per element, of the quickest round, whole runs with their launches.
+//! `cargo bench --bench functions [-- PART [ROUNDS]]` takes the functions of
+//! `benches/support/functions.txt` whose name contains `PART` over 64 × 1024 numbers, on one
+//! thread, in f32 and f64: nanoseconds per element, of the quickest round, whole runs with their
+//! launches.
 //!
-//! `python benches/peers/functions.py > FILE` times eager PyTorch on the same list; with `PEER=FILE` the ratios to it are given as well.
+//! `python benches/peers/functions.py > FILE` times eager PyTorch on the same list; with
+//! `PEER=FILE` the ratios to it are given as well.
 
 #[path = "support/peer.rs"]
 mod peer;
@@ -46,7 +49,8 @@ impl Work {
         let [low, high] = [3, 4].map(|i| words[i].parse::<f64>().expect("a number"));
         let count = SHAPE[0] * SHAPE[1];
         let step = (high - low) / count as f64;
-        // In no order, so that no branch is foreseen: 40503 has no divisor in common with the count.
+        // In no order, so that no branch is foreseen: 40503 has no divisor in common with the
+        // count.
         let numbers = (0..count).map(|i| (low + step * (i * 40_503 % count) as f64) as f32);
         let x = Tensor::new(SHAPE, &numbers.collect::<Vec<f32>>()).and_then(|x| x.cast(dtype));
         let mut store = Store::new();

@@ -1,7 +1,9 @@
-//! What a token costs: 12 blocks of attention and two layers over 768 numbers, f32, two threads, one token behind 100 others, in caches of two capacities.
+//! What a token costs: 12 blocks of attention and two layers over 768 numbers, f32, two threads,
+//! one token behind 100 others, in caches of two capacities.
 //!
-//! `cargo bench --bench generation [-- ROUNDS]` runs both in turn, each token at the same place, and gives the medians in milliseconds and their ratio.
-//! `python benches/peers/generation.py` times PyTorch, which puts the new keys and values behind the others.
+//! `cargo bench --bench generation [-- ROUNDS]` runs both in turn, each token at the same place,
+//! and gives the medians in milliseconds and their ratio. `python benches/peers/generation.py`
+//! times PyTorch, which puts the new keys and values behind the others.
 
 #[path = "support/programs.rs"]
 mod programs;

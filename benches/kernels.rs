@@ -1,7 +1,9 @@
-//! How fast kernels are: one program for each kind of kernel, in f32, bf16 and f16, on one thread unless the name says otherwise.
+//! How fast kernels are: one program for each kind of kernel, in f32, bf16 and f16, on one thread
+//! unless the name says otherwise.
 //!
-//! Measured is the time inside the kernels. All data is state, so a run copies nothing in or out; what launching costs is measured
-//! by `train_step`. A `plain` bench is the same in straightforward Rust, built as this crate is, without AVX2.
+//! Measured is the time inside the kernels. All data is state, so a run copies nothing in or out;
+//! what launching costs is measured by `train_step`. A `plain` bench is the same in straightforward
+//! Rust, built as this crate is, without AVX2.
 
 #[path = "support/programs.rs"]
 mod programs;
@@ -42,7 +44,8 @@ struct Work {
 }
 
 impl Work {
-    /// Compiles what `body` records, for these options. Floats are normally distributed, integers are rows.
+    /// Compiles what `body` records, for these options. Floats are normally distributed, integers
+    /// are rows.
     fn new(options: &Options, body: impl FnOnce(&Trace)) -> Self {
         let graph = trace("kernel", body).expect("a program");
         let mut store = Store::new();
@@ -250,7 +253,8 @@ fn indexed(c: &mut Criterion) {
     group.finish();
 }
 
-/// A gradient divided by the loss scale in place and checked for infinities, and the same in two sweeps.
+/// A gradient divided by the loss scale in place and checked for infinities, and the same in two
+/// sweeps.
 fn scaling(c: &mut Criterion) {
     fn gradient(t: &Trace) -> Var<'_> {
         read(t, "g", DType::F32, &[SMALL])

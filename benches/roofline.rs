@@ -1,8 +1,9 @@
-//! How far kernels are from what the machine can do: the peak of fused multiply-adds and the bandwidth of memory are measured in the
-//! same run, and each kernel's least time by them is compared with the time it takes.
+//! How far kernels are from what the machine can do: the peak of fused multiply-adds and the
+//! bandwidth of memory are measured in the same run, and each kernel's least time by them is
+//! compared with the time it takes.
 //!
-//! `cargo bench --bench roofline -- [--threads N] [NAME…]`. Maps and rows are too large for any cache; a kernel whose results stay in a
-//! cache that cores share may exceed the limit.
+//! `cargo bench --bench roofline -- [--threads N] [NAME…]`. Maps and rows are too large for any
+//! cache; a kernel whose results stay in a cache that cores share may exceed the limit.
 
 #[path = "support/programs.rs"]
 mod programs;
@@ -100,7 +101,8 @@ fn adamw(t: &Trace, dtype: DType) {
     recorded.step();
 }
 
-/// Ones, or random numbers from 0 to 1 that come again after some thousands: making more would take longer than measuring.
+/// Ones, or random numbers from 0 to 1 that come again after some thousands: making more would take
+/// longer than measuring.
 fn numbers(ty: &TensorType, ones: bool, seed: u64) -> Tensor {
     let count = ty.numel().get().min(1 << 14);
     let some = if ones {

@@ -148,7 +148,8 @@ fn check() -> Jit {
     })
 }
 
-/// AdamW of all parameters, unless `found`. With `all`, it also checks and unscales the gradients and writes bf16 parameters.
+/// AdamW of all parameters, unless `found`. With `all`, it also checks and unscales the gradients
+/// and writes bf16 parameters.
 fn step(all: bool) -> Jit {
     jit(options(), move |t| {
         let params: Vec<Var<'_>> = (0..TENSORS).map(|i| t.param(&name("param", i))).collect();

@@ -1,5 +1,6 @@
-//! What sizes as names cost: a transformer of characters (2 layers of width 64, 4 heads, 28 characters), traced once, run at every length of 1 to
-//! 60 and every batch of 1 to 16 in random order. The table says what a size costs beyond its run when it is new and when it has been met.
+//! What sizes as names cost: a transformer of characters (2 layers of width 64, 4 heads, 28
+//! characters), traced once, run at every length of 1 to 60 and every batch of 1 to 16 in random
+//! order. The table says what a size costs beyond its run when it is new and when it has been met.
 
 #![allow(clippy::print_stdout, reason = "the table is what the bench is for")]
 

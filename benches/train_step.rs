@@ -1,5 +1,5 @@
-//! How long a step takes: the training step on digits in three precisions side by side, what of it each kernel takes, and a step of
-//! very small kernels, where launching is all there is.
+//! How long a step takes: the training step on digits in three precisions side by side, what of it
+//! each kernel takes, and a step of very small kernels, where launching is all there is.
 
 #[path = "support/digits.rs"]
 mod digits;
@@ -80,7 +80,8 @@ fn by_kernel(c: &mut Criterion) {
     group.finish();
 }
 
-/// Prints the median time of each kernel, the longest first; nothing if the bench was not asked for.
+/// Prints the median time of each kernel, the longest first; nothing if the bench was not asked
+/// for.
 fn table(times: BTreeMap<&str, Vec<Duration>>) {
     let median = |mut all: Vec<Duration>| {
         all.sort_unstable();

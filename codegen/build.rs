@@ -1,5 +1,5 @@
-//! Gives the crate a hash of the sources that decide what code a kernel becomes, in `TRACECAST_COMPILER`: kept code of another
-//! compiler is not used.
+//! Gives the crate a hash of the sources that decide what code a kernel becomes, in
+//! `TRACECAST_COMPILER`: kept code of another compiler is not used.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! A network that tells the next character from the sixteen before it: one process learns a text, another one goes on with it:
-//! `cargo run --release --example characters train [FILE]`, then `… generate [FILE]`.
+//! A network that tells the next character from the sixteen before it: one process learns a text,
+//! another one goes on with it: `cargo run --release --example characters train [FILE]`, then
+//! `… generate [FILE]`.
 
 use std::{env, io::Write, path::Path};
 use tracecast::checkpoint::{Load, load_model};

@@ -1,4 +1,5 @@
-//! An op of one's own with its gradient, which is compared with differences, and with the precision that it wants under autocast.
+//! An op of one's own with its gradient, which is compared with differences, and with the precision
+//! that it wants under autocast.
 //!
 //! `cargo run --example custom_op`
 
@@ -35,7 +36,8 @@ fn main() -> tracecast::Result<()> {
     let wrong = check_gradients(&Options::new(), &[("x", &x)], |t| t.input("x").log_cosh())?;
     assert!(wrong.is_empty(), "{wrong:?}");
 
-    // The residual is bf16, as it comes out of `linear`: the op gets it in f32, or as it is if a rule wants low precision.
+    // The residual is bf16, as it comes out of `linear`: the op gets it in f32, or as it is if a
+    // rule wants low precision.
     let mut low = PolicySet::standard();
     low.add_rule(Target::Op("log_cosh".to_owned()), None, Policy::LowerPrecisionFp);
     let mut out = std::io::stdout();

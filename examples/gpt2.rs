@@ -1,7 +1,9 @@
-//! GPT-2 with the names of Hugging Face: loads a file or a folder of the hub, strictly, and goes on with a text given as tokens.
+//! GPT-2 with the names of Hugging Face: loads a file or a folder of the hub, strictly, and goes on
+//! with a text given as tokens.
 //!
-//! `cargo run --release --example gpt2 -- FOLDER 15496 11 995` loads `FOLDER/model.safetensors` of the 124M model. Without arguments it makes up a small model
-//! of the same names, saves it as Hugging Face would, loads it, and generates.
+//! `cargo run --release --example gpt2 -- FOLDER 15496 11 995` loads `FOLDER/model.safetensors` of
+//! the 124M model. Without arguments it makes up a small model of the same names, saves it as
+//! Hugging Face would, loads it, and generates.
 
 use std::path::Path;
 use tracecast::checkpoint::{Load, Loaded, Save, load_model, save_model_as};
@@ -90,7 +92,8 @@ impl Module for Mlp {
     }
 }
 
-/// How files of Hugging Face differ: its `Conv1D` has matrices input by output, and files of the hub leave the outer module out and keep masks as buffers.
+/// How files of Hugging Face differ: its `Conv1D` has matrices input by output, and files of the
+/// hub leave the outer module out and keep masks as buffers.
 pub(crate) fn hugging_face(file_of_the_hub: bool) -> Load {
     let load = Load::strict().transpose(&["transformer.h.*.*.c_*.weight"]);
     match file_of_the_hub {

@@ -1,4 +1,5 @@
-//! Loads the network that `train_and_save` has written, in a process of its own, and asks it about exclusive or.
+//! Loads the network that `train_and_save` has written, in a process of its own, and asks it about
+//! exclusive or.
 //!
 //! `cargo run --release --example load_and_predict [FOLDER]`
 

@@ -1,6 +1,8 @@
-//! Learns what houses cost from a table: reads it, scales it, trains on four fifths of the rows and is judged by the others.
+//! Learns what houses cost from a table: reads it, scales it, trains on four fifths of the rows and
+//! is judged by the others.
 //!
-//! `cargo run --release --example regression [FILE.csv]`: the last column is told from those before it.
+//! `cargo run --release --example regression [FILE.csv]`: the last column is told from those before
+//! it.
 
 use std::error::Error;
 use std::{env, fs, io::Write};

@@ -1,10 +1,12 @@
-//! A model behind HTTP: requests are answered in batches, by several threads over one set of weights, which a thread replaces once a second.
+//! A model behind HTTP: requests are answered in batches, by several threads over one set of
+//! weights, which a thread replaces once a second.
 //!
-//! `cargo run --release --example serve [ADDRESS]`, then `curl -d '[0.5, -1.0, 2.0, 0.0]' localhost:8080`. With `--try N` it asks itself N
-//! times and ends.
+//! `cargo run --release --example serve [ADDRESS]`, then
+//! `curl -d '[0.5, -1.0, 2.0, 0.0]' localhost:8080`. With `--try N` it asks itself N times and
+//! ends.
 //!
-//! What is shown: no answer mixes two versions, a batch is what has come while the last one ran, and a request that makes no sense is answered
-//! with what is wrong with it.
+//! What is shown: no answer mixes two versions, a batch is what has come while the last one ran,
+//! and a request that makes no sense is answered with what is wrong with it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

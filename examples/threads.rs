@@ -1,4 +1,5 @@
-//! A trained network that eight threads ask at once: each has a store of its own, and gets the bits that one thread alone would get.
+//! A trained network that eight threads ask at once: each has a store of its own, and gets the bits
+//! that one thread alone would get.
 //!
 //! `cargo run --release --example threads`
 

@@ -1,9 +1,10 @@
-//! Trains a network on exclusive or, and writes it to a file; `load_and_predict` uses it in another process.
+//! Trains a network on exclusive or, and writes it to a file; `load_and_predict` uses it in another
+//! process.
 //!
 //! `cargo run --release --example train_and_save [FOLDER]`
 //!
-//! After every hundredth step the whole state of the training is saved. End the program at any moment and start it again: it goes on there, and
-//! ends with the bits that it would have had.
+//! After every hundredth step the whole state of the training is saved. End the program at any
+//! moment and start it again: it goes on there, and ends with the bits that it would have had.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! Trains a network that Python defined, as `torch.export.save` wrote it, in f32 and under bf16 autocast, and saves it for PyTorch.
+//! Trains a network that Python defined, as `torch.export.save` wrote it, in f32 and under bf16
+//! autocast, and saves it for PyTorch.
 //!
 //! `cargo run --release --example train_exported`. `docs/pytorch.md` says how to export a model.
 

@@ -1,7 +1,9 @@
-//! A transformer that tells the next character from those before it: two blocks with rotary positions and gated layers, trained in bf16. It then goes on with a text, one character at a
+//! A transformer that tells the next character from those before it: two blocks with rotary
+//! positions and gated layers, trained in bf16. It then goes on with a text, one character at a
 //! time, from caches of keys and values: `cargo run --release --example transformer`.
 //!
-//! `examples/transformer.py` trains the same model in PyTorch, from the same start on the same batches.
+//! `examples/transformer.py` trains the same model in PyTorch, from the same start on the same
+//! batches.
 
 use std::{io::Write, time::Instant};
 use tracecast::generate::{Generator, Sampling};
@@ -16,7 +18,8 @@ const BATCH: [usize; 2] = [16, 64];
 /// Characters that a text may have when the model goes on with it.
 const CAPACITY: usize = 256;
 
-/// Logits of the next character at each position; of new characters alone, if some came before them.
+/// Logits of the next character at each position; of new characters alone, if some came before
+/// them.
 pub(crate) struct Characters(pub(crate) Option<Size>);
 
 impl Module for Characters {
@@ -70,7 +73,8 @@ impl Module for Block {
     }
 }
 
-/// Parameters that depend on nothing but their shapes and their order by name: matrices of hashed numbers, and norms of ones.
+/// Parameters that depend on nothing but their shapes and their order by name: matrices of hashed
+/// numbers, and norms of ones.
 fn start(store: &mut Store) -> tracecast::Result<()> {
     let mut model = Store::new();
     Characters(None).init(&mut model, 0)?;
@@ -106,13 +110,15 @@ fn batch(text: &[i64], step: usize) -> tracecast::Result<[Tensor; 2]> {
     Ok([from(0)?, from(1)?])
 }
 
-/// The store of a model trained for `steps` steps, and its loss on the tenth of the text that it has not seen.
+/// The store of a model trained for `steps` steps, and its loss on the tenth of the text that it
+/// has not seen.
 pub(crate) fn train(text: &[i64], steps: usize) -> tracecast::Result<(Store, f32)> {
     let (seen, held_out) = text.split_at(text.len() / 10 * 9);
     let step = TrainStep::new(Characters(None), |t, model| {
         model.forward(t.input("x")).cross_entropy(t.input("y").reshape([-1]))
     });
-    // A rate that ends at zero: else the last steps, and the last bits of the first ones, decide about some percent of the loss.
+    // A rate that ends at zero: else the last steps, and the last bits of the first ones, decide
+    // about some percent of the loss.
     let rate = Schedule::linear(0.003, 1.0, 0.0, steps as u64);
     let step = step.optimizer(AdamW::new(rate)).autocast("cpu", DType::BF16).build()?;
     let mut store = Store::new();

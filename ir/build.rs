@@ -1,4 +1,5 @@
-//! Lists the files of `src/policy/tables`, so that a table of a later version is a new file there and nothing else.
+//! Lists the files of `src/policy/tables`, so that a table of a later version is a new file there
+//! and nothing else.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! The devices that every process has: the CPU, once for all options that say the same, and the interpreter.
+//! The devices that every process has: the CPU, once for all options that say the same, and the
+//! interpreter.
 //!
 //! What a CPU was opened with is no part of what it is called: all of them are `cpu`.
 
@@ -17,7 +18,8 @@ pub(crate) fn reference() -> Arc<dyn Device> {
     REFERENCE.clone()
 }
 
-/// The CPU with these options: the same for equal ones, so that the entries of a store need not move between programs.
+/// The CPU with these options: the same for equal ones, so that the entries of a store need not
+/// move between programs.
 ///
 /// # Errors
 /// If it cannot be opened with them.

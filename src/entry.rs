@@ -33,15 +33,19 @@ pub enum Start {
     Uniform(f64, f64),
     /// Independent, normally distributed with this mean and this standard deviation.
     Normal(f64, f64),
-    /// As [`Normal`](Start::Normal), drawn again until the number lies between two bounds: mean, standard deviation, least, most.
+    /// As [`Normal`](Start::Normal), drawn again until the number lies between two bounds: mean,
+    /// standard deviation, least, most.
     Truncated(f64, f64, f64, f64),
-    /// Rows, or columns where there are more rows, of length `gain` that are at right angles to each other; axes but the first count as one.
+    /// Rows, or columns where there are more rows, of length `gain` that are at right angles to
+    /// each other; axes but the first count as one.
     Orthogonal(f64),
-    /// Normal with this standard deviation (the second number), but for a share of each column (the first) that is zero.
+    /// Normal with this standard deviation (the second number), but for a share of each column (the
+    /// first) that is zero.
     Sparse(f64, f64),
     /// These numbers, converted to the dtype of the entry.
     Given(Tensor),
-    /// The numbers that are read when they are wanted, converted to the dtype of the entry. The entry keeps no copy.
+    /// The numbers that are read when they are wanted, converted to the dtype of the entry. The
+    /// entry keeps no copy.
     Read(Reader),
     /// As another start, but the row at this position of the first axis is zero.
     ExceptRow(usize, Box<Start>),
@@ -49,7 +53,8 @@ pub enum Start {
     Seed,
 }
 
-/// Where the first numbers of an entry are read, a file for example. Copies are equal; readers that were made apart are not.
+/// Where the first numbers of an entry are read, a file for example. Copies are equal; readers that
+/// were made apart are not.
 #[derive(Clone)]
 pub struct Reader(Arc<dyn Fn() -> Result<Tensor> + Send + Sync>);
 
@@ -166,7 +171,8 @@ impl Entry {
         Ok(())
     }
 
-    /// Normal numbers made orthogonal one row after the other, each twice, which is as exact as it gets.
+    /// Normal numbers made orthogonal one row after the other, each twice, which is as exact as it
+    /// gets.
     fn orthogonal(&self, ty: TensorType, gain: f64, seed: u64) -> Result<Tensor> {
         Tensor::zeros(ty.clone())?;
         let sizes = ty.shape.numbers();

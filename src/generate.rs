@@ -10,7 +10,8 @@ use tracecast_ir::kernel::philox;
 use tracecast_ir::{DType, Size, TensorType, Var};
 use tracecast_runtime::{Store, Tensor};
 
-/// How the next token is chosen from the scores of all: the likeliest, or at random with PyTorch's usual settings.
+/// How the next token is chosen from the scores of all: the likeliest, or at random with PyTorch's
+/// usual settings.
 ///
 /// Seeds and the number of the token decide what is random, and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,7 +47,8 @@ impl Sampling {
         self
     }
 
-    /// The token that these scores give as number `number`; scores that are no number are never chosen, and the first token is where none is one.
+    /// The token that these scores give as number `number`; scores that are no number are never
+    /// chosen, and the first token is where none is one.
     ///
     /// ```
     /// use tracecast::generate::Sampling;
@@ -83,8 +85,8 @@ impl Sampling {
     }
 }
 
-/// A model that is given one token at a time and says the scores of the next one, with what it has seen in caches: traced once and compiled once, for any number of tokens that
-/// fits.
+/// A model that is given one token at a time and says the scores of the next one, with what it has
+/// seen in caches: traced once and compiled once, for any number of tokens that fits.
 pub struct Generator {
     program: SizedProgram,
     /// State that is put into a store that does not have it.
@@ -96,8 +98,9 @@ pub struct Generator {
 const FILLED: &str = "filled";
 
 impl Generator {
-    /// Traces and compiles the model: from a token `i64[1, 1]` and how many tokens came before it, which [`KvCache::extend`](crate::nn::KvCache::extend) takes, to the scores of all tokens for the
-    /// next one, whatever their shape. At most `capacity` tokens come in all.
+    /// Traces and compiles the model: from a token `i64[1, 1]` and how many tokens came before it,
+    /// which [`KvCache::extend`](crate::nn::KvCache::extend) takes, to the scores of all tokens for
+    /// the next one, whatever their shape. At most `capacity` tokens come in all.
     ///
     /// # Errors
     /// A program that is wrong.
@@ -122,11 +125,13 @@ impl Generator {
         &self.program
     }
 
-    /// Reads a prompt and says a number of tokens more. Caches that the store does not have are put there, as zeros.
+    /// Reads a prompt and says a number of tokens more. Caches that the store does not have are put
+    /// there, as zeros.
     ///
     /// # Errors
-    /// An empty prompt, one that does not fit into the cache, more tokens than there is room for behind it, and what a run is refused for: weights that the store does not
-    /// have, say. The last token that is said is not read, and needs no room.
+    /// An empty prompt, one that does not fit into the cache, more tokens than there is room for
+    /// behind it, and what a run is refused for: weights that the store does not have, say. The
+    /// last token that is said is not read, and needs no room.
     pub fn run(
         &self,
         store: &mut Store,

@@ -1,4 +1,5 @@
-//! [`Home`]: what a trace knows of the device that its program is for, and of the other devices that regions may name.
+//! [`Home`]: what a trace knows of the device that its program is for, and of the other devices
+//! that regions may name.
 
 use std::sync::Arc;
 use tracecast_ir::DType;
@@ -6,7 +7,8 @@ use tracecast_ir::kernel::FormKind;
 use tracecast_ir::policy::{Accepted, DeviceType, PolicySet, Region, Site};
 use tracecast_runtime::{Device, DeviceId, Error, Kind, Registry, Result, ScalerRecorder};
 
-/// The device that a program is for, as far as autocast and the tensors of the program are concerned.
+/// The device that a program is for, as far as autocast and the tensors of the program are
+/// concerned.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     /// The name of its kind, which stands for its type where a region is opened.
@@ -29,7 +31,8 @@ impl Home {
     /// That of a device at hand, whether it is registered or not.
     ///
     /// # Errors
-    /// If its name is none, four other kinds from outside are registered, or the default dtype of its regions is none that they take.
+    /// If its name is none, four other kinds from outside are registered, or the default dtype of
+    /// its regions is none that they take.
     pub(crate) fn of(device: &dyn Device, registry: &Registry) -> Result<Self> {
         let id: DeviceId = device.name().parse()?;
         let (mut kinds, forms) = (registry.kinds(), device.capabilities().forms);
@@ -76,7 +79,8 @@ impl Home {
         &self.name
     }
 
-    /// The device type that a region names: `cuda`, `cuda:1`, or the name of this device or of one that is registered.
+    /// The device type that a region names: `cuda`, `cuda:1`, or the name of this device or of one
+    /// that is registered.
     ///
     /// # Errors
     /// If there is none of that name, or the kind has no device of that number.
@@ -103,7 +107,8 @@ impl Home {
         Ok(kind.device_type)
     }
 
-    /// The low dtypes that regions of a device type take: what its kind says, if one is registered that says something.
+    /// The low dtypes that regions of a device type take: what its kind says, if one is registered
+    /// that says something.
     ///
     /// # Errors
     /// If it is the type of a device from outside that says nothing.
@@ -118,7 +123,8 @@ impl Home {
         }
     }
 
-    /// The state in which a region of a device type is opened: as long as nobody has named the type, its low dtype is the one that its kind says.
+    /// The state in which a region of a device type is opened: as long as nobody has named the
+    /// type, its low dtype is the one that its kind says.
     pub(crate) fn around(&self, region: Region, device: DeviceType) -> Region {
         let kind = self.kinds.iter().find(|kind| kind.device_type == device);
         match kind.and_then(|kind| kind.amp.as_ref()) {

@@ -1,5 +1,6 @@
-//! Tracecast records what a Rust closure computes with tensors, differentiates it, rewrites it for mixed precision and compiles
-//! it to fused kernels for the CPU: a whole training step, optimizer and loss scaling included, is one program.
+//! Tracecast records what a Rust closure computes with tensors, differentiates it, rewrites it for
+//! mixed precision and compiles it to fused kernels for the CPU: a whole training step, optimizer
+//! and loss scaling included, is one program.
 //!
 //! ```
 //! use tracecast::nn::{Linear, Relu, Sequential};
@@ -50,7 +51,8 @@
 //! | save it and load it | [`checkpoint`], [`TrainStep::save`] |
 //! | take a model from PyTorch | [`pt2`] |
 //!
-//! Nothing panics on bad input: an op that cannot be recorded is an error with the line that asked for it.
+//! Nothing panics on bad input: an op that cannot be recorded is an error with the line that asked
+//! for it.
 
 pub mod amp;
 mod built_in;
@@ -100,8 +102,9 @@ pub use tracecast_runtime::{
     Cancel, Device, Executable, Limits, Outputs, Published, Session, Store, Tensor, Weights,
 };
 
-/// What most programs use: `use tracecast::prelude::*`. With it come all ops and functions that PyTorch has as methods of tensors, its functions of
-/// several tensors (`cat`, `stack`, `einsum`), and `nn` and `optim` as the names that PyTorch's users write in front of layers and optimizers.
+/// What most programs use: `use tracecast::prelude::*`. With it come all ops and functions that
+/// PyTorch has as methods of tensors, its functions of several tensors (`cat`, `stack`, `einsum`),
+/// and `nn` and `optim` as the names that PyTorch's users write in front of layers and optimizers.
 pub mod prelude {
     pub use crate::amp::{Autocast, CustomGrad, GradScaler, ScalerOptions, autocast, custom_grad};
     pub use crate::nn::{Layer, Module};

@@ -1,4 +1,5 @@
-//! [`AxisNames`]: which axes of the inputs have names for sizes, as the user says or as two calls show that differ in sizes alone.
+//! [`AxisNames`]: which axes of the inputs have names for sizes, as the user says or as two calls
+//! show that differ in sizes alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use tracecast_ir::TensorType;
@@ -52,8 +53,9 @@ impl AxisNames {
         self.0.iter().all(fits)
     }
 
-    /// With names for the axes that changed between two calls of equal dtypes and ranks. Axes that had one size before and have one size now
-    /// share a name, that of the first of them: `x.0`. `None` if the calls differ in more, or in no axis without a name.
+    /// With names for the axes that changed between two calls of equal dtypes and ranks. Axes that
+    /// had one size before and have one size now share a name, that of the first of them: `x.0`.
+    /// `None` if the calls differ in more, or in no axis without a name.
     pub(crate) fn inferred(
         &self,
         before: &BTreeMap<String, TensorType>,

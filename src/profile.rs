@@ -1,4 +1,5 @@
-//! [`Profile`]: where the time of a program goes, kernel by kernel, and how far each kernel is from what the machine can do.
+//! [`Profile`]: where the time of a program goes, kernel by kernel, and how far each kernel is from
+//! what the machine can do.
 
 use crate::error::{Error, Result};
 use std::fmt;
@@ -13,11 +14,14 @@ pub struct KernelProfile {
     pub name: String,
     /// The form, such as `map`, `rows` or `contraction`.
     pub form: &'static str,
-    /// The path of the module that records the op it begins with, such as `layer1.0.conv1`; empty outside of modules and for copies.
+    /// The path of the module that records the op it begins with, such as `layer1.0.conv1`; empty
+    /// outside of modules and for copies.
     pub module: String,
-    /// The line of the user's program that records it, `FILE:LINE:COLUMN`, with `grad of` in front for gradients; empty where it is not known.
+    /// The line of the user's program that records it, `FILE:LINE:COLUMN`, with `grad of` in front
+    /// for gradients; empty where it is not known.
     pub source_line: String,
-    /// How a product is computed: its schedule, blocking, threads and workspace. `None` for other kernels, and on devices that do not tell.
+    /// How a product is computed: its schedule, blocking, threads and workspace. `None` for other
+    /// kernels, and on devices that do not tell.
     pub schedule: Option<String>,
     /// The median of its times, launch included.
     pub time: Duration,
@@ -33,7 +37,8 @@ const EXCHANGE: &str = "exchange";
 /// What stands for the form of a copy.
 const COPY: &str = "copy";
 
-/// The share of the peak of fused multiply-adds that well blocked products reach: the rest goes to packing, edges and loads.
+/// The share of the peak of fused multiply-adds that well blocked products reach: the rest goes to
+/// packing, edges and loads.
 const OF_PEAK: f64 = 0.85;
 
 /// The share of memory's rate that sweeps over several arrays reach.
@@ -50,16 +55,17 @@ impl KernelProfile {
         self.cost.bytes() as f64 / self.seconds() / 1e9
     }
 
-    /// The time that a good kernel of this cost takes on a machine of these limits: its operations at 85 % of the peak of fused multiply-adds, or
-    /// its bytes at 80 % of memory's rate, whichever takes longer.
+    /// The time that a good kernel of this cost takes on a machine of these limits: its operations
+    /// at 85 % of the peak of fused multiply-adds, or its bytes at 80 % of memory's rate, whichever
+    /// takes longer.
     pub fn attainable(&self, limits: Limits) -> Duration {
         let compute = self.cost.flops as f64 / (OF_PEAK * limits.flops);
         let memory = self.cost.bytes() as f64 / (OF_RATE * limits.bytes);
         Duration::try_from_secs_f64(compute.max(memory)).unwrap_or(Duration::MAX)
     }
 
-    /// The least time by the limits over the time it took: 1 is as fast as the machine allows. Data in a cache can come faster than from
-    /// memory, so a kernel on little data may exceed 1.
+    /// The least time by the limits over the time it took: 1 is as fast as the machine allows. Data
+    /// in a cache can come faster than from memory, so a kernel on little data may exceed 1.
     pub fn of_limit(&self, limits: Limits) -> f64 {
         let compute = self.cost.flops as f64 / limits.flops;
         let memory = self.cost.bytes() as f64 / limits.bytes;
@@ -119,7 +125,8 @@ impl fmt::Display for ExchangeProfile {
 pub struct Profile {
     /// The steps in order.
     pub kernels: Vec<KernelProfile>,
-    /// What ranks exchanged, in the order in which it began; nothing in a program without collectives.
+    /// What ranks exchanged, in the order in which it began; nothing in a program without
+    /// collectives.
     pub exchanges: Vec<ExchangeProfile>,
     /// The median time of a whole run, with what comes before and after the kernels.
     pub run: Duration,
@@ -130,7 +137,8 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Runs a program that many times, after one run that is not timed. State changes as in any run.
+    /// Runs a program that many times, after one run that is not timed. State changes as in any
+    /// run.
     ///
     /// # Errors
     /// Those of a run; if `runs` is 0.
@@ -201,8 +209,8 @@ impl Profile {
         Ok(Profile { kernels, exchanges, run: *run, runs, limits })
     }
 
-    /// The time that the kernels take where each is as fast as a good one on this machine: the sum of [`KernelProfile::attainable`].
-    /// `None` if the limits were not measured.
+    /// The time that the kernels take where each is as fast as a good one on this machine: the sum
+    /// of [`KernelProfile::attainable`]. `None` if the limits were not measured.
     pub fn attainable(&self) -> Option<Duration> {
         let limits = self.limits?;
         Some(self.kernels.iter().map(|kernel| kernel.attainable(limits)).sum())

@@ -1,4 +1,5 @@
-//! What becomes of a program: [`Progress`] while it is compiled, then [`CompileReport`], in numbers.
+//! What becomes of a program: [`Progress`] while it is compiled, then [`CompileReport`], in
+//! numbers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -14,7 +15,8 @@ use tracecast_runtime::{Executable, Made, MadeFrom, Program};
 pub struct CompileReport {
     /// The time it took to record the program; zero if it came as a graph.
     pub trace: Duration,
-    /// The time of each pass with the verifier after it, in order; the first entry is the verification of the traced program.
+    /// The time of each pass with the verifier after it, in order; the first entry is the
+    /// verification of the traced program.
     pub passes: Vec<(String, Duration)>,
     /// The time it took to plan memory.
     pub plan: Duration,
@@ -28,29 +30,34 @@ pub struct CompileReport {
     pub forms: BTreeMap<&'static str, usize>,
     /// The kernels that do nothing but change the dtype of one value.
     pub standalone_casts: usize,
-    /// The bytes that the backward pass needs of the forward pass: of the values that kernels of the forward part write and later kernels
-    /// read, as many as are needed at one time. They are part of [`peak_bytes`](Self::peak_bytes). Ports do not count, they are there
-    /// anyway. A kernel that gives something of the forward part and something later, such as a loss and its gradient, is one of the
-    /// forward part.
+    /// The bytes that the backward pass needs of the forward pass: of the values that kernels of
+    /// the forward part write and later kernels read, as many as are needed at one time. They are
+    /// part of [`peak_bytes`](Self::peak_bytes). Ports do not count, they are there anyway. A
+    /// kernel that gives something of the forward part and something later, such as a loss and its
+    /// gradient, is one of the forward part.
     pub saved_bytes: usize,
     /// The memory of all values between kernels, with reuse.
     pub peak_bytes: usize,
-    /// The memory in which the device keeps what it makes of state that the program only reads, such as packed weights; see
-    /// [`Options::keep_weights`](crate::Options::keep_weights).
+    /// The memory in which the device keeps what it makes of state that the program only reads,
+    /// such as packed weights; see [`Options::keep_weights`](crate::Options::keep_weights).
     pub kept_bytes: usize,
-    /// The text of the program after each pass, if [`Options::keep_history`](crate::Options::keep_history) asked for it.
+    /// The text of the program after each pass, if
+    /// [`Options::keep_history`](crate::Options::keep_history) asked for it.
     pub history: Vec<(String, String)>,
-    /// What was odd but no error: what tracing noticed, and numbers that do not fit the precision chosen for them.
+    /// What was odd but no error: what tracing noticed, and numbers that do not fit the precision
+    /// chosen for them.
     pub warnings: Vec<Warning>,
 }
 
-/// How far the compilation of a program is: what [`Options::progress`](crate::Options::progress) is told.
+/// How far the compilation of a program is: what [`Options::progress`](crate::Options::progress) is
+/// told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress<'a> {
     /// The name of the program.
     pub program: &'a str,
-    /// What begins now: a pass by its name, `plan`, or `load`, in which the device compiles kernels; `ready` at the end.
+    /// What begins now: a pass by its name, `plan`, or `load`, in which the device compiles
+    /// kernels; `ready` at the end.
     pub phase: &'a str,
     /// How many phases are done.
     pub done: usize,
@@ -65,7 +72,8 @@ pub struct KernelCode {
     pub name: String,
     /// The form, such as `map`, `rows` or `contraction`.
     pub form: &'static str,
-    /// Where the code comes from, how long that took and how long it is; `None` if the device does not tell.
+    /// Where the code comes from, how long that took and how long it is; `None` if the device does
+    /// not tell.
     pub made: Option<Made>,
 }
 
@@ -109,7 +117,8 @@ impl CompileReport {
     }
 
     pub(crate) fn passed(&mut self, pass: &str, graph: &Verified, time: Duration, keep: bool) {
-        // The first is called `trace` where the program as it came is shown; what takes time is its verification.
+        // The first is called `trace` where the program as it came is shown; what takes time is its
+        // verification.
         let timed = if pass == Pipeline::TRACED { "verify" } else { pass };
         self.passes.push((timed.to_owned(), time));
         if keep {
@@ -169,8 +178,9 @@ fn kernels(graph: &Graph) -> impl Iterator<Item = &Kernel> {
     })
 }
 
-/// The most bytes at one time that kernels behind the forward part still have to read of what it wrote: of a value from the kernel that
-/// writes it to the last of them that reads it. What becomes state is none of the memory between kernels.
+/// The most bytes at one time that kernels behind the forward part still have to read of what it
+/// wrote: of a value from the kernel that writes it to the last of them that reads it. What becomes
+/// state is none of the memory between kernels.
 fn saved_bytes(graph: &Graph, program: &Program) -> usize {
     let steps = program.kernels().enumerate().map(|(at, (name, _))| (name, at));
     let steps: HashMap<&str, usize> = steps.collect();

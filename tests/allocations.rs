@@ -1,4 +1,5 @@
-//! A step allocates nothing once it has run: inputs, results and everything between are written where earlier steps had them.
+//! A step allocates nothing once it has run: inputs, results and everything between are written
+//! where earlier steps had them.
 
 #![allow(clippy::unwrap_used, reason = "a test says what must hold, in its helpers too")]
 
@@ -26,7 +27,8 @@ fn one_thread() -> Options {
     Options::new().threads(1)
 }
 
-/// A step of training in a dtype, with rows, columns, contractions, multi-tensor kernels and, in f16, a scaled loss.
+/// A step of training in a dtype, with rows, columns, contractions, multi-tensor kernels and, in
+/// f16, a scaled loss.
 fn training(dtype: DType) -> usize {
     let model = Sequential::new()
         .named("hidden", Linear::new(24, 40))
@@ -53,7 +55,8 @@ fn training(dtype: DType) -> usize {
     })
 }
 
-/// A program whose input and result are lent to it, and one whose new state cannot be written in place.
+/// A program whose input and result are lent to it, and one whose new state cannot be written in
+/// place.
 fn lending() -> usize {
     let step = jit(one_thread(), |t| {
         let (x, w) = (t.input("x"), t.param("w"));
@@ -94,7 +97,8 @@ fn inference() -> usize {
     count
 }
 
-/// A product and a map that two threads share: whether one of several thousands of steps allocates nothing.
+/// A product and a map that two threads share: whether one of several thousands of steps allocates
+/// nothing.
 fn shared() -> bool {
     let step = jit(Options::new().threads(2), |t| {
         let (x, w) = (t.input("x"), t.param("w"));
@@ -103,7 +107,8 @@ fn shared() -> bool {
     let shape = [192, 192];
     let mut store = Store::new().with("w", Tensor::rand(shape, 1).unwrap());
     let x = Tensor::rand(shape, 2).unwrap();
-    // A thread that has had no part of a kernel yet needs scratch of its own. On a busy machine that may take a while.
+    // A thread that has had no part of a kernel yet needs scratch of its own. On a busy machine
+    // that may take a while.
     let thousand = |_| {
         let some = |_| allocations(|| drop(step.run(&mut store, &[("x", &x)]).unwrap()));
         (0..1000 / STEPS).map(some).sum::<usize>()
@@ -132,7 +137,8 @@ fn sizes() -> usize {
 /// Results of this size are lent to kernels.
 const RESULT: [usize; 2] = [256, 256];
 
-/// The bytes that runs leave allocated besides one result; the results of `held` runs are there at one time, and a last one alone.
+/// The bytes that runs leave allocated besides one result; the results of `held` runs are there at
+/// one time, and a last one alone.
 fn left_by_results(options: Options, held: usize) -> isize {
     let double = jit(options, |t| t.output("y", t.input("x") * 2.0));
     let x = Tensor::rand(RESULT, 1).unwrap();

@@ -1,4 +1,5 @@
-//! The trace-and-compile interface: signatures, reasons, errors, regions, and use by several threads.
+//! The trace-and-compile interface: signatures, reasons, errors, regions, and use by several
+//! threads.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -133,7 +134,8 @@ fn what_becomes_of_a_store_between_runs_is_noticed() {
     assert_eq!(program.run(&mut other.snapshot().to_store(), &[]).map(|_| ()).ok(), Some(()));
 }
 
-/// What a user calls is what an error names, whatever is recorded for it; and with the prelude alone all of it can be called.
+/// What a user calls is what an error names, whatever is recorded for it; and with the prelude
+/// alone all of it can be called.
 #[test]
 fn errors_name_the_call() {
     let named = |call: &str, body: fn(&Trace)| {

@@ -211,7 +211,8 @@ fn attention_is_within_its_bound_of_plain_mathematics() {
         let found = support::computed(&fused, support::cpu(2), &inputs).expect("runs");
         let y = found.get("y").expect("an output").to_f64s();
         let (wanted, most) = plain(&case, &inputs);
-        // The bound that the page of ops tells. Values are between -2 and 2; the rest is what rounds: scores, weights and their sums.
+        // The bound that the page of ops tells. Values are between -2 and 2; the rest is what
+        // rounds: scores, weights and their sums.
         let bound = 2.0 * f64::from(f32::EPSILON) * (case.width + 24) as f64 * (1.0 + most);
         for (y, wanted) in y.iter().zip(&wanted) {
             assert!(
@@ -222,7 +223,8 @@ fn attention_is_within_its_bound_of_plain_mathematics() {
     }
 }
 
-/// Nothing of anything: what is left is zero, but without numbers in a key all keys count alike, as in PyTorch.
+/// Nothing of anything: what is left is zero, but without numbers in a key all keys count alike, as
+/// in PyTorch.
 #[test]
 fn sizes_of_nothing_have_results_and_gradients() {
     let mut dice = Dice::new(13);
@@ -270,7 +272,8 @@ fn sizes_of_nothing_have_results_and_gradients() {
     assert_eq!(run(t), [vec![4.0; 2], vec![0.5; 4]]);
 }
 
-/// Where one key has all the weight nothing is left for queries and keys: what is taken from the gradient of the weight is that gradient, to the last bit.
+/// Where one key has all the weight nothing is left for queries and keys: what is taken from the
+/// gradient of the weight is that gradient, to the last bit.
 #[test]
 fn one_key_with_all_the_weight_leaves_no_gradient() {
     let mut dice = Dice::new(14);
@@ -295,7 +298,8 @@ fn one_key_with_all_the_weight_leaves_no_gradient() {
     }
 }
 
-/// Attention over keys that all count alike, whose values are the rows of a unit matrix: the results are the weights, or zero where one was dropped.
+/// Attention over keys that all count alike, whose values are the rows of a unit matrix: the
+/// results are the weights, or zero where one was dropped.
 fn dropped(p: f64, rng: [f64; 2], stream: i64) -> Vec<Vec<f64>> {
     const KEYS: usize = 40;
     let t = Tracer::new("dropped");
@@ -338,7 +342,8 @@ fn dropout_drops_weights_at_its_rate_and_scales_the_others() {
         let rate = y.iter().filter(|y| **y == 0.0).count() as f64 / count;
         let deviation = (p * (1.0 - p) / count).sqrt();
         assert!((rate - p).abs() < 4.0 * deviation, "{rate} for {p}");
-        // The gradient of values has the weights of the result, which are those of its mask: of y² it is 2 y[l, j] y[l, i] summed over l.
+        // The gradient of values has the weights of the result, which are those of its mask: of y²
+        // it is 2 y[l, j] y[l, i] summed over l.
         let row = 40;
         for (head, dv) in found[4].chunks(row * row).enumerate() {
             let y = &y[head * 30 * row..][..30 * row];
@@ -395,7 +400,8 @@ fn what_is_masked_does_not_leak() {
     assert_eq!(found[3], [1.0, 0.0, 0.0]);
 }
 
-/// Gradients, and gradients of those, of one query that sees the middle of three keys and another that sees the last, by a mask of that dtype.
+/// Gradients, and gradients of those, of one query that sees the middle of three keys and another
+/// that sees the last, by a mask of that dtype.
 fn hidden(dtype: DType, numbers: [f64; 2]) -> Vec<Vec<f64>> {
     let t = Tracer::new("hidden");
     {
@@ -484,7 +490,8 @@ fn what_does_not_go_together_is_refused() {
     told(&many, &["too many weights", "8589934592"]);
 }
 
-/// What forward and backward need in memory is that of the operands' lengths, threads included: no weights lie there.
+/// What forward and backward need in memory is that of the operands' lengths, threads included: no
+/// weights lie there.
 #[test]
 fn memory_is_linear_in_the_length() {
     let device = support::cpu(2);

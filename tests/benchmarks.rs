@@ -1,8 +1,8 @@
 //! `BENCHMARKS.md`, `docs/measurements.md` and the figure of the README are what the files of
 //! `benches/results` give; `TRACECAST_BLESS=1 cargo test --test benchmarks` writes them.
 //!
-//! A result file states title, note, command, machine, date, commit, the columns to show and the rows
-//! that were measured.
+//! A result file states title, note, command, machine, date, commit, the columns to show and the
+//! rows that were measured.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

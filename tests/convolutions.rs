@@ -1,4 +1,5 @@
-//! Convolutions and their gradients have the bits of the interpreter, whatever reads their windows: images or packing, for every dtype, number of threads and path.
+//! Convolutions and their gradients have the bits of the interpreter, whatever reads their windows:
+//! images or packing, for every dtype, number of threads and path.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,14 +10,16 @@ use tracecast::prelude::*;
 use tracecast::runtime::ReferenceDevice;
 use tracecast::{Vectors, compile, compile_sized};
 
-/// Batch, channels, height, width, channels of the result, window, stride, padding, dilation, groups.
+/// Batch, channels, height, width, channels of the result, window, stride, padding, dilation,
+/// groups.
 const SHAPES: [[usize; 10]; 37] = [
     // Depthwise: one row, in images; gradients of the weight in lanes.
     [2, 19, 9, 11, 19, 3, 1, 1, 1, 19],
     [1, 20, 14, 14, 20, 5, 1, 2, 1, 20],
     [3, 6, 11, 8, 6, 5, 2, 2, 1, 6],
     [1, 17, 28, 28, 17, 3, 2, 1, 1, 17],
-    // Lines of a vector and less, of many vectors, and of which every second or third place is seen; more zeros around than windows need.
+    // Lines of a vector and less, of many vectors, and of which every second or third place is
+    // seen; more zeros around than windows need.
     [2, 21, 7, 7, 21, 5, 1, 2, 1, 21],
     [1, 5, 9, 83, 5, 3, 1, 1, 1, 5],
     [2, 4, 112, 37, 4, 3, 2, 1, 1, 4],
@@ -25,7 +28,8 @@ const SHAPES: [[usize; 10]; 37] = [
     // More lines than a block of steps.
     [6, 3, 100, 18, 3, 3, 1, 1, 1, 3],
     [3, 5, 70, 40, 5, 5, 2, 0, 1, 5],
-    // Lines of whole vectors, of some windows more, and of a single one more; no zeros around, and more than a vector of them; windows of even positions behind the last column.
+    // Lines of whole vectors, of some windows more, and of a single one more; no zeros around, and
+    // more than a vector of them; windows of even positions behind the last column.
     [3, 5, 28, 28, 5, 3, 1, 1, 1, 5],
     [2, 3, 56, 56, 3, 3, 2, 1, 1, 3],
     [2, 3, 8, 33, 3, 3, 1, 1, 1, 3],
@@ -46,17 +50,19 @@ const SHAPES: [[usize; 10]; 37] = [
     // Many steps for few channels.
     [3, 3, 75, 60, 12, 3, 1, 1, 1, 1],
     [2, 8, 9, 9, 40, 3, 1, 0, 1, 1],
-    // Phases that see every second or third position of a weight, for more steps than a block; in groups, dilated.
+    // Phases that see every second or third position of a weight, for more steps than a block; in
+    // groups, dilated.
     [1, 24, 8, 9, 150, 3, 2, 1, 1, 1],
     [2, 10, 7, 8, 140, 5, 3, 2, 1, 1],
     [2, 26, 5, 9, 20, 3, 2, 1, 2, 2],
-    // Vectors across channels of the result, and of the operand: one, two apart, in groups, an odd number of channels.
+    // Vectors across channels of the result, and of the operand: one, two apart, in groups, an odd
+    // number of channels.
     [2, 34, 9, 10, 32, 3, 1, 1, 1, 1],
     [3, 32, 9, 11, 64, 3, 2, 1, 1, 1],
     [2, 64, 7, 7, 64, 3, 2, 1, 1, 2],
     [1, 15, 14, 14, 96, 3, 1, 1, 2, 1],
-    // Windows of one position: gradients of weights with vectors across channels of the operand, of few steps and of many; lines of every second place; as many steps as
-    // nearly fill a cache.
+    // Windows of one position: gradients of weights with vectors across channels of the operand, of
+    // few steps and of many; lines of every second place; as many steps as nearly fill a cache.
     [5, 16, 6, 7, 41, 1, 1, 0, 1, 1],
     [3, 16, 37, 40, 40, 1, 1, 0, 1, 1],
     [2, 9, 6, 34, 20, 1, 2, 0, 1, 1],

@@ -1,5 +1,5 @@
-//! Functions whose gradient is given: their values, orders of differentiation, precision as with PyTorch's `custom_fwd` and
-//! `custom_bwd`, and what is refused.
+//! Functions whose gradient is given: their values, orders of differentiation, precision as with
+//! PyTorch's `custom_fwd` and `custom_bwd`, and what is refused.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -42,7 +42,8 @@ fn exp_times<'t>(t: &'t Trace, x: Var<'t>, factor: f64) -> Var<'t> {
 
 #[test]
 fn the_given_gradient_counts_in_every_order() {
-    // With g(x) = 2·eˣ in the place of the derivative of eˣ, and the same function in backward, the second derivative is 4·eˣ.
+    // With g(x) = 2·eˣ in the place of the derivative of eˣ, and the same function in backward, the
+    // second derivative is 4·eˣ.
     let graph = trace("orders", |t| {
         let x = t.tracer().port(
             "x",
@@ -127,7 +128,8 @@ fn text_keeps_the_gradient() {
     assert_eq!(run(&again, &[("x", &[0.0, 0.0])])["dx"].to_f64s(), [2.0; 2]);
 }
 
-/// The dtypes of forward's product, of backward's product, and of the gradient, for a product in a region.
+/// The dtypes of forward's product, of backward's product, and of the gradient, for a product in a
+/// region.
 fn dtypes(custom: &CustomGrad, region: &Autocast) -> [DType; 3] {
     let mut seen = [DType::F64; 3];
     let graph = trace("dtypes", |t| {
@@ -233,7 +235,8 @@ fn block<'t>(x: Var<'t>, w: Var<'t>) -> Var<'t> {
 
 #[test]
 fn a_checkpointed_block_is_recomputed_under_the_same_autocast() {
-    // Backward runs the block again from its input; nothing of the first run is kept, and the gradients are the same bits.
+    // Backward runs the block again from its input; nothing of the first run is kept, and the
+    // gradients are the same bits.
     let record = |t: &Trace, checkpointed: bool| {
         let (x, w) = (t.input_of("x", f32s(&[4])), t.param_of("w", f32s(&[4, 4])));
         let y = autocast(t, "cpu", DType::BF16, || {

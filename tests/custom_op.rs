@@ -1,5 +1,6 @@
-//! Ops from outside: written with `ops!` in another crate, or made at run time with closures that capture. They are traced,
-//! autocast by the policy they bring along, differentiated, fused, compiled and read from text like any other.
+//! Ops from outside: written with `ops!` in another crate, or made at run time with closures that
+//! capture. They are traced, autocast by the policy they bring along, differentiated, fused,
+//! compiled and read from text like any other.
 
 use smallvec::smallvec;
 use std::sync::Arc;

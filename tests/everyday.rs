@@ -1,5 +1,5 @@
-//! What a person meets every day: what is refused and what is accepted, warnings, and progress. A test is named after the row of the
-//! list of first impressions that it keeps settled.
+//! What a person meets every day: what is refused and what is accepted, warnings, and progress. A
+//! test is named after the row of the list of first impressions that it keeps settled.
 
 #![allow(clippy::unwrap_used, reason = "a test says what must hold, in its helpers too")]
 
@@ -84,7 +84,8 @@ fn u4_strict_refuses_unused_inputs() {
 
 #[test]
 fn u4_an_input_that_is_asked_for_is_not_ignored() {
-    // The rate comes from a schedule, and a run that gives one as well is refused rather than ignored.
+    // The rate comes from a schedule, and a run that gives one as well is refused rather than
+    // ignored.
     let step = TrainStep::new(Linear::new(3, 2), |t, m| {
         m.forward(t.input("x")).cross_entropy(t.input("y"))
     })
@@ -144,7 +145,8 @@ fn u6_reports_agree_with_themselves() {
         step.init(&mut store, 0).unwrap();
         let inputs = [("x", &ones(&[64, 16])), ("y", &labels(64))];
         let report = step.jit().prepare(&store, &inputs).unwrap();
-        // What backward needs is part of what lies between kernels, and the hidden layer is among it.
+        // What backward needs is part of what lies between kernels, and the hidden layer is among
+        // it.
         let hidden = 64 / micro_batches * 32 * 4;
         let (saved, peak) = (report.saved_bytes, report.peak_bytes);
         assert!(hidden <= saved && saved <= peak, "{hidden} <= {saved} <= {peak}");
@@ -234,7 +236,8 @@ fn u10_a_loss_that_broadcasts_warns_with_shapes_and_line() {
     for rows in [8, 6] {
         program.run(&mut store, &[("x", &ones(&[rows, 3])), ("y", &ones(&[rows]))]).unwrap();
     }
-    // Nobody asked for the report. Another number of rows is another warning, the same one is told once.
+    // Nobody asked for the report. Another number of rows is another warning, the same one is told
+    // once.
     let told = told("crossed");
     assert_eq!(told.len(), 2, "{told:?}");
     for part in ["[8, 1] and [8]", "[8, 8]", &format!("everyday.rs:{line}:"), "[crossed-loss]"] {

@@ -1,6 +1,8 @@
-//! The examples do what they say: each is run as a user runs it, as a process of its own, and what it prints is looked at.
+//! The examples do what they say: each is run as a user runs it, as a process of its own, and what
+//! it prints is looked at.
 //!
-//! `cargo test` builds them before it runs any test. Where this test is run alone, it builds those that are older than the sources.
+//! `cargo test` builds them before it runs any test. Where this test is run alone, it builds those
+//! that are older than the sources.
 
 #![allow(clippy::unwrap_used, reason = "a test says what must hold, in its helpers too")]
 

@@ -1,4 +1,5 @@
-//! `explain` from Rust: it says what compiling does, also as JSON and as a page, and warnings reach the reports.
+//! `explain` from Rust: it says what compiling does, also as JSON and as a page, and warnings reach
+//! the reports.
 
 use std::collections::BTreeSet;
 use tracecast::explain::{Explanation, Home, WarningKind, Why, Width, explain, html, json};

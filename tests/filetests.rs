@@ -1,5 +1,5 @@
-//! Tests that are text: each file of `tests/filetests` is a command, graphs, and what the command is expected to print about
-//! each of them.
+//! Tests that are text: each file of `tests/filetests` is a command, graphs, and what the command
+//! is expected to print about each of them.
 //!
 //! ```text
 //! test parse show=scopes              ; the command of the file and its options
@@ -10,7 +10,8 @@
 //! ;; graph @g(%x: f32[]) {            ; what is expected of it; TRACECAST_BLESS=1 writes these lines
 //! ```
 //!
-//! Every case sees the lines `region`, `size` and `guard` of the file's head. Line numbers in its errors are those of the file.
+//! Every case sees the lines `region`, `size` and `guard` of the file's head. Line numbers in its
+//! errors are those of the file.
 
 #[path = "filetests/commands.rs"]
 mod commands;
@@ -83,7 +84,8 @@ fn outputs(text: &str) -> Result<(TestFile, Vec<Vec<String>>), String> {
     Ok((file, found))
 }
 
-/// The text with what was found. Errors name lines of the file, and these move with what is written between the cases.
+/// The text with what was found. Errors name lines of the file, and these move with what is written
+/// between the cases.
 fn bless_until_stable(file: &TestFile, found: &[Vec<String>]) -> Result<String, String> {
     let mut blessed = file.blessed(found);
     for _ in 0..4 {
@@ -114,7 +116,8 @@ pub(crate) struct Case {
     pub(crate) first: usize,
     /// Its lines as they are in the file.
     pub(crate) lines: Vec<String>,
-    /// What is given to the parser: its lines at their places in the file, below the lines of the file's head.
+    /// What is given to the parser: its lines at their places in the file, below the lines of the
+    /// file's head.
     pub(crate) text: String,
     /// The lines behind `;;`.
     expected: Vec<String>,

@@ -1,7 +1,9 @@
-//! The fuzz targets of `fuzz/` without a fuzzer: each on its corpus, and on mutations of it with fixed seeds. A fault that fuzzing has found stays
-//! in the corpus under a name that says what it was.
+//! The fuzz targets of `fuzz/` without a fuzzer: each on its corpus, and on mutations of it with
+//! fixed seeds. A fault that fuzzing has found stays in the corpus under a name that says what it
+//! was.
 //!
-//! `TRACECAST_FUZZ` multiplies the number of mutations, `TRACECAST_RANDOM_SEED` sets the first seed.
+//! `TRACECAST_FUZZ` multiplies the number of mutations, `TRACECAST_RANDOM_SEED` sets the first
+//! seed.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
 #![allow(unreachable_pub, reason = "the crate of the targets is another one")]

@@ -1,4 +1,5 @@
-//! Graphs of PyTorch's AOTAutograd, replayed without Python: values are those of eager PyTorch. `python/tests/record.py` records them.
+//! Graphs of PyTorch's AOTAutograd, replayed without Python: values are those of eager PyTorch.
+//! `python/tests/record.py` records them.
 #![cfg(feature = "cpu")]
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Generation from caches: what a model says one token at a time is what it says of all at once, and what goes wrong leaves the caches whole.
+//! Generation from caches: what a model says one token at a time is what it says of all at once,
+//! and what goes wrong leaves the caches whole.
 
 #[path = "../examples/transformer.rs"]
 #[allow(dead_code, reason = "the parts that the program needs by itself")]
@@ -66,7 +67,8 @@ fn what_fails_leaves_the_caches_whole() {
 
 #[test]
 fn a_check_that_fails_behind_the_caches_leaves_them_whole() {
-    // The token is a row of the cache, and at last an index among four: 4 fails when keys and values are made already.
+    // The token is a row of the cache, and at last an index among four: 4 fails when keys and
+    // values are made already.
     let generator = Generator::new(&Options::new(), 8, |t, token, before| {
         let x = token.to(DType::F32).add(0.5).reshape([1, 1, 1, 1]).expand([1, 1, 1, 4]);
         let cache = KvCache::new(1, 1, 8, 4);
@@ -96,7 +98,8 @@ fn a_check_that_fails_behind_the_caches_leaves_them_whole() {
     assert_eq!((&after[0][..12], &after[0][12..16]), (&before[0][..12], &[2.5; 4][..]));
 }
 
-/// A step of attention by new positions over a cache of two sequences, in which `lengths` positions are filled, or of one of them with `filled` positions.
+/// A step of attention by new positions over a cache of two sequences, in which `lengths` positions
+/// are filled, or of one of them with `filled` positions.
 fn stepped(batch: usize, new: usize, each: bool) -> SizedProgram {
     let graph = trace("step", |t: &Trace| {
         let filled = t.size_in("filled", 0..301 - new as i64);
@@ -296,8 +299,9 @@ fn tokens_are_chosen_as_the_settings_say() {
     assert!(two.iter().all(|token| [1, 3].contains(token)) && share(&two, 3) > 0.2);
 }
 
-/// How often each token is drawn, and how often it should be by the definition of the settings: the weights `e^(score / temperature)` of the `k` likeliest, of which the fewest
-/// are kept whose share is at least `p`.
+/// How often each token is drawn, and how often it should be by the definition of the settings: the
+/// weights `e^(score / temperature)` of the `k` likeliest, of which the fewest are kept whose share
+/// is at least `p`.
 #[test]
 fn draws_have_the_shares_of_their_definition() {
     let scores = [0.5f32, 2.0, f32::NEG_INFINITY, 1.0, -0.5, 2.5, f32::NAN, 0.0];
@@ -391,7 +395,8 @@ fn prompts_and_tokens_fit_or_are_refused_before_anything_is_read() {
     assert!(why.to_string().contains("behind 2 tokens no score is a number"), "{why}");
 }
 
-/// `examples/transformer.py` prints 1.3299, and 1.327 from a start that is 1e-5 larger in one matrix.
+/// `examples/transformer.py` prints 1.3299, and 1.327 from a start that is 1e-5 larger in one
+/// matrix.
 #[test]
 fn a_transformer_of_characters_learns_as_in_pytorch() {
     let (mut store, loss) = train(&text(), 200).expect("trains");

@@ -1,5 +1,6 @@
-//! Convolutions, pooling, norms and interpolation of random shapes and parameters: compiled code against the interpreter, bit by bit, on several numbers of
-//! threads and every kind of vectors, with gradients. And what they refuse.
+//! Convolutions, pooling, norms and interpolation of random shapes and parameters: compiled code
+//! against the interpreter, bit by bit, on several numbers of threads and every kind of vectors,
+//! with gradients. And what they refuse.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

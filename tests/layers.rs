@@ -1,4 +1,5 @@
-//! Layers beyond what `tests/opinfo` compares with PyTorch: what is random, masks, lengths, starts, and what is refused.
+//! Layers beyond what `tests/opinfo` compares with PyTorch: what is random, masks, lengths, starts,
+//! and what is refused.
 
 #![allow(clippy::unwrap_used, reason = "a test says what must hold, in its helpers too")]
 
@@ -88,7 +89,8 @@ fn classes_are_drawn_in_the_ratio_of_their_weights() {
     assert!(near(thirds[0], 0.25) && thirds[1] == 0 && near(thirds[2], 0.75), "{thirds:?}");
     let large = drawn(&[2e38, 2e38, 1.0], 20_000);
     assert!(near(large[0], 0.5) && near(large[1], 0.5) && large[2] == 0, "{large:?}");
-    // Among that number of draws some are zero, which must not let a class win that has next to no weight.
+    // Among that number of draws some are zero, which must not let a class win that has next to no
+    // weight.
     let rare = drawn(&[&[1.0][..], &vec![1e-30; 500_000]].concat(), 64);
     assert_eq!(rare[0], 64);
 }
@@ -184,7 +186,8 @@ fn states_go_on_under_autocast() {
     assert!(numbers(&out, "h").iter().chain(&numbers(&out, "y")).all(|v| v.abs() < 1.0));
 }
 
-/// The dtypes of a layer's result and states in a bf16 region, two layers one on the other, for an input and states of these dtypes.
+/// The dtypes of a layer's result and states in a bf16 region, two layers one on the other, for an
+/// input and states of these dtypes.
 fn dtypes_in_a_region(
     layer: &'static str,
     x: DType,
@@ -262,7 +265,8 @@ fn a_loss_at_the_top_brings_its_weights() {
     let y = Tensor::new([2], &[0i64, 1]).unwrap();
     store.insert("bias", Tensor::new([2], &[0f32, 1.0]).unwrap());
     let loss = step.run(&mut store, &[("x", &x), ("y", &y)]).unwrap().loss;
-    // Of the first class it is log(1 + e), of the second log(1 + e) - 1, and that one counts three times.
+    // Of the first class it is log(1 + e), of the second log(1 + e) - 1, and that one counts three
+    // times.
     let expected = (1f32 + 1f32.exp()).ln() - 0.75;
     assert!((loss - expected).abs() < 1e-6, "{loss}, expected {expected}");
 }
@@ -419,7 +423,8 @@ fn starts_are_those_of_the_layers() {
     assert!(table[8..] == [0.0, 0.0] && table[..8].iter().all(|v| *v != 0.0), "{table:?}");
 }
 
-/// The store behind a step of a batch norm that is skipped, since the slope of its loss is infinite.
+/// The store behind a step of a batch norm that is skipped, since the slope of its loss is
+/// infinite.
 fn skipped(hold: bool, parts: usize) -> Store {
     let model = Sequential::new().then(BatchNorm1d::new(2)).then(Linear::new(2, 1));
     let step = TrainStep::new(model, |t, model| {

@@ -1,5 +1,6 @@
-//! Large inputs and outputs are not copied: kernels work on the memory of the tensors. What a user sees stays the same: a tensor
-//! that was given or received never changes, whatever runs afterwards.
+//! Large inputs and outputs are not copied: kernels work on the memory of the tensors. What a user
+//! sees stays the same: a tensor that was given or received never changes, whatever runs
+//! afterwards.
 #![cfg(feature = "cpu")]
 
 #[cfg(target_os = "linux")]

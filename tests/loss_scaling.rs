@@ -1,4 +1,5 @@
-//! The trainings of `examples/loss_scaling` in short: what loss scaling is for, and that skipped steps do no harm.
+//! The trainings of `examples/loss_scaling` in short: what loss scaling is for, and that skipped
+//! steps do no harm.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,5 @@
-//! How the parameters of a user's modules are found: without a run where `forward` decides nothing by sizes, else with the type of an input.
+//! How the parameters of a user's modules are found: without a run where `forward` decides nothing
+//! by sizes, else with the type of an input.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -27,7 +27,8 @@ fn the_op_that_makes_it_is_named_with_its_line() {
         &[("x", &x)],
     );
     let line = line!() - 5;
-    // Inf minus inf is a NaN that follows from the inf, and is made by another op of operands without one.
+    // Inf minus inf is a NaN that follows from the inf, and is made by another op of operands
+    // without one.
     let [first, second] = &found[..] else { panic!("{found:?}") };
     assert_eq!((first.place.op, first.place.scope.as_str()), ("exp", "head"));
     assert!(first.place.source.contains(&format!("numerics.rs:{line}:")), "{}", first.place.source);

@@ -1,5 +1,6 @@
-//! Every op of the table, in every dtype of its domain: compiled code against the interpreter, bit by bit, forward and (for
-//! differentiable samples) backward; and the text of its program round-trips.
+//! Every op of the table, in every dtype of its domain: compiled code against the interpreter, bit
+//! by bit, forward and (for differentiable samples) backward; and the text of its program
+//! round-trips.
 
 mod support;
 
@@ -11,7 +12,8 @@ use tracecast_ir::ops::prelude::*;
 use tracecast_ir::ops::sample::{Range, Sample, parse_sample};
 use tracecast_ir::{DType, Graph, OpDef, TensorType, Tracer, text};
 
-/// The op on its sample; with the gradients of the sum of its floating point results, if it has any.
+/// The op on its sample; with the gradients of the sum of its floating point results, if it has
+/// any.
 fn program(op: &'static OpDef, sample: &Sample) -> Graph {
     let tracer = Tracer::new("sample");
     {
@@ -38,7 +40,8 @@ fn compiled_ops_agree_with_the_interpreter() {
     assert_eq!(compare(support::value), 0, "programs are refused in their domain");
 }
 
-/// Zeros of both signs, ones, infinities, NaN, the smallest and the largest numbers, wherever samples let floats lie.
+/// Zeros of both signs, ones, infinities, NaN, the smallest and the largest numbers, wherever
+/// samples let floats lie.
 #[test]
 fn compiled_ops_agree_with_the_interpreter_at_the_ends_of_their_domains() {
     let refused = compare(|ty, range, dice| {

@@ -1,4 +1,5 @@
-//! Profiles: what kernels cost by their loops, and that a profile of a program tells of each of its steps.
+//! Profiles: what kernels cost by their loops, and that a profile of a program tells of each of its
+//! steps.
 #![cfg(feature = "cpu")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,6 @@
-//! Random well-typed programs: compiled code agrees with the interpreter bit by bit, on any number of threads and without wide
-//! vectors; it agrees with an eager run op by op as well; and text round-trips.
+//! Random well-typed programs: compiled code agrees with the interpreter bit by bit, on any number
+//! of threads and without wide vectors; it agrees with an eager run op by op as well; and text
+//! round-trips.
 //!
 //! `TRACECAST_RANDOM_PROGRAMS` sets how many, `TRACECAST_RANDOM_SEED` the first seed.
 
@@ -54,7 +55,8 @@ fn compiled_programs_agree_with_the_interpreter() {
     );
 }
 
-/// P1: neither a pass nor the planner changes a bit of what eager mode computes, gradients of every leaf included.
+/// P1: neither a pass nor the planner changes a bit of what eager mode computes, gradients of every
+/// leaf included.
 #[test]
 fn compiled_programs_agree_with_an_eager_tape() {
     let cpus = [1, 2].map(|threads| (threads, support::cpu(threads)));
@@ -83,7 +85,8 @@ fn compiled_programs_agree_with_an_eager_tape() {
     assert!(failures.is_empty(), "{} of {compared} differ:\n{all}", failures.len());
 }
 
-/// The programs above are such that it matters which casts autocast shares: gradients are summed on their narrow side.
+/// The programs above are such that it matters which casts autocast shares: gradients are summed on
+/// their narrow side.
 #[test]
 fn the_casts_that_are_shared_show_in_gradients() {
     for sharing in [Sharing::Never, Sharing::Always] {
@@ -107,7 +110,8 @@ fn text_round_trips() {
     }
 }
 
-/// The bytes of an operand, and those from the first of them to the one that a child of the test below writes.
+/// The bytes of an operand, and those from the first of them to the one that a child of the test
+/// below writes.
 #[cfg(target_os = "linux")]
 const OVERRUN: &str = "TRACECAST_OVERRUN";
 

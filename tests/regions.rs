@@ -1,4 +1,5 @@
-//! Autocast regions of a trace: how they nest and end, several devices at once, PyTorch's defects on request, threads.
+//! Autocast regions of a trace: how they nest and end, several devices at once, PyTorch's defects
+//! on request, threads.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -53,7 +54,8 @@ fn a_trace_begins_with_everything_off_and_a_body_of_a_region_ends_anyhow() {
         }));
         assert!(panicked.is_err() && t.tracer().region().is_off());
         assert_eq!(x.matmul(w).dtype(), DType::F32);
-        // The number of open regions is back too: the next one is an outermost one, with a cache scope of its own.
+        // The number of open regions is back too: the next one is an outermost one, with a cache
+        // scope of its own.
         let scope = |t: &Trace| autocast(t, "cpu", None, || t.tracer().region().scope());
         assert_ne!(scope(t), scope(t));
     });
@@ -187,7 +189,8 @@ fn one_region_inside_itself_leaks_only_on_request() {
     assert_eq!(twice(recorded()), [BF16, BF16, F32]);
 }
 
-/// A weight used, multiplied by 10 in place, and used again in one region: both products of ones with it.
+/// A weight used, multiplied by 10 in place, and used again in one region: both products of ones
+/// with it.
 fn in_place(policies: PolicySet) -> (f64, f64) {
     let graph = with(policies, |t, x, w| {
         autocast(t, "cpu", None, || {

@@ -1,5 +1,5 @@
-//! Properties of loss scaling: what no scale, no place of an overflow and no order of overflows may change; and defects that others
-//! have had.
+//! Properties of loss scaling: what no scale, no place of an overflow and no order of overflows may
+//! change; and defects that others have had.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -48,10 +48,12 @@ fn mlp(inputs: usize, hidden: usize) -> Sequential {
     Sequential::new().then(Linear::new(inputs, hidden)).then(Relu).then(Linear::new(hidden, 2))
 }
 
-/// P10. Every power of two that neither overflows nor underflows gives the same bits, in f32 and under autocast.
+/// P10. Every power of two that neither overflows nor underflows gives the same bits, in f32 and
+/// under autocast.
 #[test]
 fn results_do_not_depend_on_the_scale() {
-    // Coarse numbers, so that sums in f16 have no tiny rest that one scale would keep and another would not.
+    // Coarse numbers, so that sums in f16 have no tiny rest that one scale would keep and another
+    // would not.
     let mut random = Random::new(7);
     let mut coarse = |count: usize| -> Vec<f32> {
         (0..count).map(|_| random.below(17) as f32 / 8.0 - 1.0).collect()
@@ -143,7 +145,8 @@ fn poison(step: &Jit, store: &mut Store, at: Option<(&str, usize, f32)>) -> bool
     step.run(store, &inputs).unwrap()["skipped"].item::<f32>().unwrap() != 0.0
 }
 
-/// P11. Infinity or NaN at any element of any gradient leaves all state as it was, but for the scale and the growth tracker.
+/// P11. Infinity or NaN at any element of any gradient leaves all state as it was, but for the
+/// scale and the growth tracker.
 #[test]
 fn one_bad_element_anywhere_changes_nothing_but_the_scale() {
     let options = [
@@ -240,7 +243,8 @@ fn one_parameter(options: ScalerOptions) -> Jit {
     })
 }
 
-/// P12. Both forms follow PyTorch's state machine over 10,000 random steps: scale and tracker are compared after each.
+/// P12. Both forms follow PyTorch's state machine over 10,000 random steps: scale and tracker are
+/// compared after each.
 #[test]
 fn both_forms_follow_the_state_machine() {
     let options = ScalerOptions {
@@ -261,7 +265,8 @@ fn both_forms_follow_the_state_machine() {
         Machine { scale: 1024.0, tracker: 0, growth: 4.0, backoff: 0.25, interval: 5 };
     let (mut random, mut taken) = (Random::new(11), 0.0);
     for number_of in 0..10_000 {
-        // Many overflows for a while, then few: the scale goes down and up, to where it cannot grow any more.
+        // Many overflows for a while, then few: the scale goes down and up, to where it cannot grow
+        // any more.
         let found = random.below(if number_of % 400 < 150 { 4 } else { 20 }) == 0;
         let g = if found { [f32::INFINITY, f32::NAN][random.below(2)] } else { 1.0 };
         let before = f64::from(machine.scale);
@@ -282,8 +287,9 @@ fn both_forms_follow_the_state_machine() {
     assert_eq!(number(&store, "w"), -taken);
 }
 
-/// P13, and defect 1 of MPX, which unscales with the next scale: on the step where the scale grows, the unscaled gradient is the
-/// gradient, and the step follows it. The same on a step that backs off.
+/// P13, and defect 1 of MPX, which unscales with the next scale: on the step where the scale grows,
+/// the unscaled gradient is the gradient, and the step follows it. The same on a step that backs
+/// off.
 #[test]
 fn a_growing_scale_divides_nothing() {
     let options = ScalerOptions { init_scale: 8.0, growth_interval: 2, ..Default::default() };

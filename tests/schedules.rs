@@ -1,5 +1,6 @@
-//! The schedules that are chosen for the shapes of the benches, as golden text: `tests/data/schedules` has a file for each machine, two threads each. A schedule is chosen
-//! for any machine on any CPU of its architecture, so every x86-64 CPU checks all of them.
+//! The schedules that are chosen for the shapes of the benches, as golden text:
+//! `tests/data/schedules` has a file for each machine, two threads each. A schedule is chosen for
+//! any machine on any CPU of its architecture, so every x86-64 CPU checks all of them.
 //!
 //! `TRACECAST_BLESS=1` writes the files anew. They change only in a commit that says why.
 

@@ -1,5 +1,5 @@
-//! Sizes as names: a program with names means the program traced with the numbers, op by op and for whole training steps; what it
-//! depends on is said when it fails.
+//! Sizes as names: a program with names means the program traced with the numbers, op by op and for
+//! whole training steps; what it depends on is said when it fails.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -185,8 +185,9 @@ fn the_first_error_is_told_whatever_is_done_with_the_shape_of_a_failed_op() {
     assert!(error.contains("`featurs` was not given to this run"), "{error}");
 }
 
-/// Wrong, and asserted as it is: the order of `k` is that of lines where the width is a number of 16 or more, and another where it is a name. The window, the stride, the
-/// groups and the dtype are to decide it alone.
+/// Wrong, and asserted as it is: the order of `k` is that of lines where the width is a number of
+/// 16 or more, and another where it is a name. The window, the stride, the groups and the dtype are
+/// to decide it alone.
 #[test]
 fn a_named_width_changes_the_bits_of_a_depthwise_weight_gradient() {
     let gradient = |is_named: bool| {

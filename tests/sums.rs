@@ -1,4 +1,5 @@
-//! Losses that are told as a sum and a count: micro-batches and ranks weigh every target alike, as one batch does.
+//! Losses that are told as a sum and a count: micro-batches and ranks weigh every target alike, as
+//! one batch does.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,8 +1,10 @@
-//! The walls of the house, checked like any other behaviour. Here are the crates and who may depend on whom, where `unsafe` may
-//! stand, names, and texts that must not be there; `tidy/` has modules and their imports, lengths, counts that may only fall, ops, and the pages that people read.
+//! The walls of the house, checked like any other behaviour. Here are the crates and who may depend
+//! on whom, where `unsafe` may stand, names, and texts that must not be there; `tidy/` has modules
+//! and their imports, lengths, counts that may only fall, ops, and the pages that people read.
 //!
-//! Every wall is a function from the files of the working tree, as text, to what is wrong with them, and a test shows that it falls
-//! over a broken copy. `TRACECAST_BLESS=1` rewrites `docs/ops.md`.
+//! Every wall is a function from the files of the working tree, as text, to what is wrong with
+//! them, and a test shows that it falls over a broken copy. `TRACECAST_BLESS=1` rewrites
+//! `docs/ops.md`.
 
 #[path = "tidy/falling.rs"]
 mod falling;
@@ -28,9 +30,10 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 use tree::{Tree, none};
 
-/// Where the keyword `unsafe` may stand: the owner of executable memory, the owner of the addresses that a run works on, the routines and
-/// contractions written with `std::arch`, the threads that work on what their caller lends, the calls of MPI, the memory of PyTorch's tensors,
-/// and guard pages in tests.
+/// Where the keyword `unsafe` may stand: the owner of executable memory, the owner of the addresses
+/// that a run works on, the routines and contractions written with `std::arch`, the threads that
+/// work on what their caller lends, the calls of MPI, the memory of PyTorch's tensors, and guard
+/// pages in tests.
 const UNSAFE_FILES: [&str; 8] = [
     "codegen/src/code/link.rs",
     "codegen/src/run/memory",
@@ -49,7 +52,8 @@ const EMPTY_NAMES: [&str; 5] = ["utils.rs", "helpers.rs", "common.rs", "types.rs
 const COMMANDS: [&str; 9] =
     ["parse", "verify", "fuse", "plan", "clif", "run", "pipeline", "eval", "explain"];
 
-/// Text that marks unfinished work or speaks of a place outside the repository. In pieces, so that this file passes.
+/// Text that marks unfinished work or speaks of a place outside the repository. In pieces, so that
+/// this file passes.
 const FORBIDDEN: [&str; 4] = [
     concat!("/wo", "rk/"),
     concat!("../", "shared"),
@@ -218,7 +222,8 @@ fn one_room_writes_files() {
 /// Sources that open a file to write to it, where it could be found half written.
 fn writers(tree: &Tree) -> Vec<String> {
     let ways = ["fs::write(", "File::create(", ".create_new(", ".create(true)"];
-    // The room itself, the file by which the code cache finds out who it is, and the files that fuzz targets have read.
+    // The room itself, the file by which the code cache finds out who it is, and the files that
+    // fuzz targets have read.
     let excepted = ["runtime/src/files/", "codegen/src/code/disk/mod.rs", "fuzz/src/"];
     let sources = CRATES.iter().flat_map(|listed| {
         let src = listed.src();
@@ -312,7 +317,8 @@ fn unpaired(tree: &Tree) -> Vec<String> {
     untested.chain(unknown.map(|folder| format!("{folder} is no pass and no command"))).collect()
 }
 
-/// The packages a manifest depends on when it is built; what only its tests and benches need is left out.
+/// The packages a manifest depends on when it is built; what only its tests and benches need is
+/// left out.
 fn dependencies(manifest: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut listing = false;

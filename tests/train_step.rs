@@ -1,5 +1,5 @@
-//! What a training step does besides forward, backward and the optimizer: micro-batches, clipping, schedules, averages, reports;
-//! and that a skipped step leaves all of it as it was.
+//! What a training step does besides forward, backward and the optimizer: micro-batches, clipping,
+//! schedules, averages, reports; and that a skipped step leaves all of it as it was.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -293,7 +293,8 @@ fn an_empty_batch_is_refused() {
     assert_eq!(contents(&store), before);
 }
 
-/// A norm that overflows although no gradient does: the clip has the step skipped, and nothing moves.
+/// A norm that overflows although no gradient does: the clip has the step skipped, and nothing
+/// moves.
 #[test]
 fn a_clip_can_skip_the_step_too() {
     let step = builder(mlp()).optimizer(AdamW::new(1e-2)).scaler(ScalerOptions::default());

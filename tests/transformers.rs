@@ -1,5 +1,6 @@
-//! What transformers are made of: PyTorch's attention kernel for the CPU under its own name, rotary positions, gated layers, and the layer of attention, against their
-//! definitions and against differences.
+//! What transformers are made of: PyTorch's attention kernel for the CPU under its own name, rotary
+//! positions, gated layers, and the layer of attention, against their definitions and against
+//! differences.
 
 use tracecast::Result;
 use tracecast::nn::{Attend, Context, Layer, MultiheadAttention};
@@ -293,7 +294,8 @@ fn masks_of_booleans_and_of_numbers_go_together() {
     }
 }
 
-/// Zeros, and so nothing but the last bias, which starts as zero; PyTorch has NaN where weights are asked for. Of no keys there is nothing either.
+/// Zeros, and so nothing but the last bias, which starts as zero; PyTorch has NaN where weights are
+/// asked for. Of no keys there is nothing either.
 #[test]
 fn queries_that_see_no_key_have_weights_of_zero() {
     let x = Tensor::new([2, 3, 4], &[0.5f32; 24]).expect("fits");
@@ -385,8 +387,8 @@ fn what_attention_does_not_take_is_refused_with_what_it_expected() {
     }
 }
 
-/// Layers over tokens have a batch in front of the product's rows, and one weight for all batches. Each closure makes another left factor, right
-/// factor or epilogue of the product.
+/// Layers over tokens have a batch in front of the product's rows, and one weight for all batches.
+/// Each closure makes another left factor, right factor or epilogue of the product.
 #[test]
 fn layers_over_tokens_have_the_bits_of_the_definition() {
     type Body = fn(&Trace, Var<'_>, Var<'_>, Var<'_>);

@@ -1,5 +1,5 @@
-//! Packed weights that are kept from run to run do not show: results are those of the weights as they are, whatever changed them,
-//! and what is kept is counted and can be switched off.
+//! Packed weights that are kept from run to run do not show: results are those of the weights as
+//! they are, whatever changed them, and what is kept is counted and can be switched off.
 #![cfg(feature = "cpu")]
 #![allow(clippy::unwrap_used, reason = "a test says what must hold, in its helpers too")]
 

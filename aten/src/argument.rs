@@ -1,4 +1,5 @@
-//! [`Argument`]: what is given for an argument of a call, and its conversion to what the tracer takes.
+//! [`Argument`]: what is given for an argument of a call, and its conversion to what the tracer
+//! takes.
 
 use std::convert::Infallible;
 use tracecast_ir::eval::Value;
@@ -122,8 +123,9 @@ impl<'t> Operand<'t> {
 }
 
 impl<'t> Operand<'t> {
-    /// The same for a dtype that a region has made narrower than it was in Python. The extreme of a wider dtype, which Python has from
-    /// `finfo`, is the extreme of this one; another number beyond it is the infinity of its sign.
+    /// The same for a dtype that a region has made narrower than it was in Python. The extreme of a
+    /// wider dtype, which Python has from `finfo`, is the extreme of this one; another number
+    /// beyond it is the infinity of its sign.
     pub(crate) fn within(self, dtype: DType) -> Self {
         let (Operand::Float(v), Some(float)) = (self, dtype.storage().float) else { return self };
         let wider = [DType::F16, DType::F32, DType::F64]

@@ -1,4 +1,5 @@
-//! [`Operator`]: an overload as it is called, its arguments bound to the schema, and what it records.
+//! [`Operator`]: an overload as it is called, its arguments bound to the schema, and what it
+//! records.
 
 use crate::argument::Argument;
 use crate::schema::Schema;
@@ -43,7 +44,8 @@ impl<'t> Recorded<'t> {
     }
 }
 
-/// The operator of that name, such as `add.Tensor`, `relu_.default` or `add.out`; `None` if it is not in the table.
+/// The operator of that name, such as `add.Tensor`, `relu_.default` or `add.out`; `None` if it is
+/// not in the table.
 pub fn find(name: &str) -> Option<Operator> {
     let all = schemas();
     let plain = |name: &str| all.get(name);
@@ -113,8 +115,8 @@ impl Operator {
     /// Records a call.
     ///
     /// # Errors
-    /// An argument that is missing, of another kind than expected, or that nothing here stands for. What the tracer refuses is the
-    /// tracer's error.
+    /// An argument that is missing, of another kind than expected, or that nothing here stands for.
+    /// What the tracer refuses is the tracer's error.
     pub fn record<'t>(
         &self,
         t: &'t Tracer,

@@ -1,7 +1,8 @@
 //! PyTorch's ATen operators as calls of the tracer: one table, an entry per overload.
 //!
-//! An [`Overload`] is PyTorch's own schema and a function that records it. [`find`] also answers for in-place and `out` overloads,
-//! which are the functional overload and a write; [`Memory`] turns writes to tensors and their views into new values.
+//! An [`Overload`] is PyTorch's own schema and a function that records it. [`find`] also answers
+//! for in-place and `out` overloads, which are the functional overload and a write; [`Memory`]
+//! turns writes to tensors and their views into new values.
 //!
 //! ```
 //! use tracecast_aten::{Argument, Draws, find};

@@ -1,7 +1,9 @@
-//! [`Memory`]: the versions of tensors that are written to, and of the views that share their elements.
+//! [`Memory`]: the versions of tensors that are written to, and of the views that share their
+//! elements.
 //!
-//! This is PyTorch's functionalisation. A tensor is a storage and a path of views. A write puts the new value of a view back through its path, which
-//! gives the storage a new version; reading a tensor of an older version rematerialises it from the storage.
+//! This is PyTorch's functionalisation. A tensor is a storage and a path of views. A write puts the
+//! new value of a view back through its path, which gives the storage a new version; reading a
+//! tensor of an older version rematerialises it from the storage.
 
 use crate::argument::Argument;
 use crate::call::{Bound, Given, Operator};
@@ -105,7 +107,8 @@ impl<'t> Memory<'t> {
         path.iter().map(step).collect()
     }
 
-    /// The values of all tensors among arguments but for the first `skipped` arguments, which are left out.
+    /// The values of all tensors among arguments but for the first `skipped` arguments, which are
+    /// left out.
     fn read_all(&self, bound: &Bound<Held>, skipped: usize) -> Result<Bound<Var<'t>>, String> {
         let read = &mut |held: &Held| self.read(*held);
         let each = bound.arguments.iter().enumerate().map(|(at, argument)| match at {
@@ -217,7 +220,8 @@ impl<'t> Memory<'t> {
         })
     }
 
-    /// Records a call on tensors of this memory. `doubts` says of a result that may be a view or a copy which it is, if that is known.
+    /// Records a call on tensors of this memory. `doubts` says of a result that may be a view or a
+    /// copy which it is, if that is known.
     ///
     /// # Errors
     /// As [`Operator::record`], or a write that cannot be followed.

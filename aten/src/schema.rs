@@ -1,4 +1,5 @@
-//! [`Schema`]: the names, types and defaults of an overload's arguments, parsed from PyTorch's text.
+//! [`Schema`]: the names, types and defaults of an overload's arguments, parsed from PyTorch's
+//! text.
 
 use crate::Argument;
 

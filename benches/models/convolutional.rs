@@ -1,5 +1,5 @@
-//! Convolutional networks: a stack of equal layers, ResNet-18 (He et al., 2015) and MobileNetV3-small (Howard et al., 2019), with torchvision's
-//! names of parameters.
+//! Convolutional networks: a stack of equal layers, ResNet-18 (He et al., 2015) and
+//! MobileNetV3-small (Howard et al., 2019), with torchvision's names of parameters.
 
 use tracecast::nn::{
     BatchNorm2d, Context, Conv2d, Hardsigmoid, Hardswish, Linear, MaxPool2d, Relu, Sequential,
@@ -75,7 +75,8 @@ impl Module for Residual {
 /// MobileNetV3-small for ten classes, without dropout: images `[N, 3, H, W]` to logits `[N, 10]`.
 pub(crate) struct MobileNetV3Small;
 
-/// Input channels, kernel, expanded channels, output channels, squeeze and excitation, Hardswish in the place of ReLU, stride.
+/// Input channels, kernel, expanded channels, output channels, squeeze and excitation, Hardswish in
+/// the place of ReLU, stride.
 type Row = (usize, usize, usize, usize, bool, bool, i64);
 
 /// Table 2 of the paper.
@@ -117,7 +118,8 @@ impl Module for MobileNetV3Small {
     }
 }
 
-/// An inverted residual block: expanded, filtered channel by channel, weighted by channel, projected.
+/// An inverted residual block: expanded, filtered channel by channel, weighted by channel,
+/// projected.
 struct Inverted(Row);
 
 impl Module for Inverted {

@@ -1,4 +1,5 @@
-//! Networks of usual size, evaluated or trained: the time of a step, of the first call, and peak memory. One network a command.
+//! Networks of usual size, evaluated or trained: the time of a step, of the first call, and peak
+//! memory. One network a command.
 //!
 //! ```sh
 //! cargo bench --bench models -- resnet18 --mode train --dtype f32 --threads 2
@@ -6,7 +7,8 @@
 //! cargo bench --bench models -- resnet18 --archive resnet18.pt2    # the same network as torch.export wrote it
 //! ```
 //!
-//! `benches/peers/models.py` runs the same networks in PyTorch, in turn with this bench (`--turns`).
+//! `benches/peers/models.py` runs the same networks in PyTorch, in turn with this bench
+//! (`--turns`).
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is a program of its own")]
 
@@ -39,7 +41,8 @@ pub(crate) struct Asked {
     pub(crate) profile: bool,
     /// The archive of `torch.export` whose network replaces the one written with `nn`.
     pub(crate) archive: Option<String>,
-    /// Every value of the program is stored, so that nothing that fusion recomputes costs more than its bytes.
+    /// Every value of the program is stored, so that nothing that fusion recomputes costs more than
+    /// its bytes.
     pub(crate) store_all: bool,
 }
 

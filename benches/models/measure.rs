@@ -99,7 +99,8 @@ impl Stepper {
     }
 }
 
-/// Measures what is asked for in this process, which must not have measured anything else: memory counts from here.
+/// Measures what is asked for in this process, which must not have measured anything else: memory
+/// counts from here.
 pub(crate) fn run(asked: &Asked) -> Result<()> {
     let start = jit(Options::new().threads(asked.threads), |t| t.output("y", t.input("x") * 2.0));
     start.run(&mut Store::new(), &[("x", &Tensor::scalar(1f32))])?;
@@ -156,7 +157,8 @@ pub(crate) fn run(asked: &Asked) -> Result<()> {
     Ok(())
 }
 
-/// Takes as many steps as each line of standard input says, and prints their times, until there is no more.
+/// Takes as many steps as each line of standard input says, and prints their times, until there is
+/// no more.
 fn turns(stepper: &mut Stepper) -> Result<()> {
     for line in std::io::stdin().lock().lines() {
         let Some(steps) = line.ok().and_then(|line| line.trim().parse().ok()) else { break };

@@ -1,4 +1,5 @@
-//! The networks by name, with their first parameters and a batch by the formula of `benches/peers/models.py`.
+//! The networks by name, with their first parameters and a batch by the formula of
+//! `benches/peers/models.py`.
 
 use crate::convolutional::{ConvStack, MobileNetV3Small, ResNet18};
 use crate::data::fill;

@@ -1,5 +1,6 @@
-//! Transformers: ViT (Dosovitskiy et al., 2020), GPT-2 (Radford et al., 2019) and BERT (Devlin et al., 2018), without dropout, with the names of
-//! parameters that torchvision and transformers give them.
+//! Transformers: ViT (Dosovitskiy et al., 2020), GPT-2 (Radford et al., 2019) and BERT (Devlin et
+//! al., 2018), without dropout, with the names of parameters that torchvision and transformers give
+//! them.
 
 use tracecast::Start;
 use tracecast::nn::{
@@ -7,8 +8,8 @@ use tracecast::nn::{
 };
 use tracecast::prelude::*;
 
-/// A vision transformer of 12 layers of 384 in six heads on patches of 16 × 16, for ten classes: images `[N, 3, 224, 224]` to logits
-/// `[N, 10]`.
+/// A vision transformer of 12 layers of 384 in six heads on patches of 16 × 16, for ten classes:
+/// images `[N, 3, 224, 224]` to logits `[N, 10]`.
 pub(crate) struct VitSmall;
 
 impl Module for VitSmall {
@@ -94,7 +95,8 @@ impl Module for Conv1D {
     }
 }
 
-/// BERT-base with the head that fills in masked words: tokens `[N, L]` to logits `[N, L, vocabulary]`.
+/// BERT-base with the head that fills in masked words: tokens `[N, L]` to logits
+/// `[N, L, vocabulary]`.
 pub(crate) struct Bert {
     pub(crate) vocabulary: usize,
 }

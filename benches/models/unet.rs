@@ -1,9 +1,11 @@
-//! A UNet of a diffusion model (Ho et al., 2020): one level down and up again, with attention in the middle and a step for each image.
+//! A UNet of a diffusion model (Ho et al., 2020): one level down and up again, with attention in
+//! the middle and a step for each image.
 
 use tracecast::nn::{Context, Conv2d, GroupNorm, Linear, Upsample};
 use tracecast::prelude::*;
 
-/// Images `[8, 3, H, W]` and the input `t`, the step of each image, `[8]`, to the noise `[8, 3, H, W]`. Without dropout.
+/// Images `[8, 3, H, W]` and the input `t`, the step of each image, `[8]`, to the noise
+/// `[8, 3, H, W]`. Without dropout.
 pub(crate) struct UNet;
 
 /// A 3 × 3 convolution that keeps the size.

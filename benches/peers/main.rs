@@ -1,4 +1,5 @@
-//! The workloads that other frameworks run as well, see `workloads.py`: one line of JSON for a run, or a table of ratios.
+//! The workloads that other frameworks run as well, see `workloads.py`: one line of JSON for a run,
+//! or a table of ratios.
 //!
 //! ```sh
 //! cargo bench --bench peers -- --workload softmax --dtype bf16 --threads 2 --json
@@ -141,7 +142,8 @@ fn run(asked: Asked) -> Result<(), String> {
     }
 }
 
-/// Measures a case in this process, which must not have measured any other: memory counts from here.
+/// Measures a case in this process, which must not have measured any other: memory counts from
+/// here.
 fn one(case: &Case, budget: Duration) -> Result<serde_json::Value, String> {
     let start = jit(Options::new().threads(case.threads), |t| t.output("y", t.input("x") * 2.0));
     let x = Tensor::scalar(1f32);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// Fewer runs are never timed, and not more.
 const RUNS: [usize; 2] = [7, 200];
 
-/// Runs a workload: once for the first call, twice more, then until the budget is spent. The line that a peer prints, too; `base_kb`
-/// is the memory of the process before it had any data.
+/// Runs a workload: once for the first call, twice more, then until the budget is spent. The line
+/// that a peer prints, too; `base_kb` is the memory of the process before it had any data.
 pub(crate) fn measure(
     case: &Case,
     mut workload: Workload,

@@ -1,4 +1,5 @@
-//! Single operators: scans, orders and variances of lines, slices at computed places, norms, pooling and interpolation of images.
+//! Single operators: scans, orders and variances of lines, slices at computed places, norms,
+//! pooling and interpolation of images.
 
 use crate::data::{fill, labels};
 use crate::workloads::{WIDE, Workload, kernel, kernel_of};
@@ -27,7 +28,8 @@ pub(crate) fn workload(name: &str, options: Options, dtype: DType) -> Option<Wor
     })
 }
 
-/// A norm, a pooling or an interpolation of images, forward, or behind `-backward` with the gradient of its operand.
+/// A norm, a pooling or an interpolation of images, forward, or behind `-backward` with the
+/// gradient of its operand.
 fn images(name: &str, options: Options, dtype: DType) -> Option<Workload> {
     let forward: fn(Var<'_>) -> Var<'_> = match name.strip_suffix("-backward").unwrap_or(name) {
         "batch-norm" => |x| x.batch_norm(None, None, None, None, true, 1e-5),

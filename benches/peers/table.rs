@@ -1,4 +1,5 @@
-//! Both sides in one sitting: every case in a process of its own, alternating with those of the peers.
+//! Both sides in one sitting: every case in a process of its own, alternating with those of the
+//! peers.
 
 use crate::workloads::Case;
 use serde_json::Value;

@@ -96,7 +96,8 @@ pub(crate) const WORKLOADS: [&str; 34] = [
     "bilinear-backward",
 ];
 
-/// The workloads whose check is made of the first three steps; that of the others is made of the first.
+/// The workloads whose check is made of the first three steps; that of the others is made of the
+/// first.
 pub(crate) fn checks_three(workload: &str) -> bool {
     matches!(workload, "adamw" | "mlp-train" | "cnn-train" | "gpt-train")
 }
@@ -325,7 +326,8 @@ fn cnn(options: Options, dtype: DType) -> Workload {
     workload
 }
 
-/// Four blocks of a transformer on eight sequences of 128 tokens; the matrix of its head is that of its tokens.
+/// Four blocks of a transformer on eight sequences of 128 tokens; the matrix of its head is that of
+/// its tokens.
 fn gpt(options: Options, dtype: DType) -> Workload {
     let shapes = Shapes { layers: 4, width: 256, heads: 4, symbols: 512, batch: [8, 128] };
     let Shapes { layers, width, symbols, batch: [sequences, length], .. } = shapes;
@@ -382,7 +384,8 @@ fn trained(step: TrainStepBuilder, options: Options, dtype: DType) -> Workload {
     workload
 }
 
-/// Two layers of long short-term memory over 64 steps of 32 examples, with the gradients of all parameters.
+/// Two layers of long short-term memory over 64 steps of 32 examples, with the gradients of all
+/// parameters.
 fn lstm(options: Options) -> Workload {
     let (width, steps, examples) = (128, 64, 32);
     let model = Lstm::new(width, width).layers(2);

@@ -1,5 +1,6 @@
-//! What training on ranks costs: the workload `mlp-train` on 2 ranks of one thread beside one rank of 2 threads, measured in turn; and a model of
-//! a step's time, checked against 2 and 4 ranks and carried to 1,024 (`docs/scaling.md`).
+//! What training on ranks costs: the workload `mlp-train` on 2 ranks of one thread beside one rank
+//! of 2 threads, measured in turn; and a model of a step's time, checked against 2 and 4 ranks and
+//! carried to 1,024 (`docs/scaling.md`).
 //!
 //! ```text
 //! cargo bench --bench ranks                  the first two

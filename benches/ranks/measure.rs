@@ -26,7 +26,8 @@ pub(crate) struct Training {
 }
 
 impl Training {
-    /// The workload `mlp-train` of the peers bench: 784, 1024, 1024, 10 wide, 256 rows, gradient descent with momentum.
+    /// The workload `mlp-train` of the peers bench: 784, 1024, 1024, 10 wide, 256 rows, gradient
+    /// descent with momentum.
     pub(crate) fn mlp(dtype: DType) -> Self {
         let make = move |threads: usize| {
             let model = Sequential::new()
@@ -110,8 +111,8 @@ impl Training {
     }
 }
 
-/// Where ranks meet in front of a step and behind it. A step begins and ends when the last of them comes: who has to share a processor may look at the
-/// clock later.
+/// Where ranks meet in front of a step and behind it. A step begins and ends when the last of them
+/// comes: who has to share a processor may look at the clock later.
 struct Gate {
     barrier: Barrier,
     /// When the last came, each time.
@@ -151,7 +152,8 @@ fn first<R: Send, T: Send>(ranks: Vec<T>, body: impl Fn(T) -> R + Sync) -> R {
     })
 }
 
-/// The median step of a rank while as many as `ranks` take steps, each with its part of the batch, and exchange nothing.
+/// The median step of a rank while as many as `ranks` take steps, each with its part of the batch,
+/// and exchange nothing.
 pub(crate) fn alone(training: &Training, ranks: usize) -> Step {
     let step = (training.make)(1);
     let gate = Gate::new(ranks);
@@ -171,7 +173,8 @@ pub(crate) fn on_ranks(training: &Training, ranks: usize) -> f64 {
     first(threads(ranks, DEADLINE), body)
 }
 
-/// The median times of one rank with 2 threads and of 2 ranks with one thread, each measured several times in turn.
+/// The median times of one rank with 2 threads and of 2 ranks with one thread, each measured
+/// several times in turn.
 pub(crate) fn in_turn(training: &Training) -> (f64, f64) {
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..5 {
@@ -189,7 +192,8 @@ pub(crate) fn in_turn(training: &Training) -> (f64, f64) {
     (one, two)
 }
 
-/// Reductions of several sizes between threads, as programs have them: bytes, and the median time in seconds.
+/// Reductions of several sizes between threads, as programs have them: bytes, and the median time
+/// in seconds.
 pub(crate) fn reductions(ranks: usize) -> Vec<(f64, f64)> {
     let wait = Barrier::new(ranks);
     first(threads(ranks, DEADLINE), |rank: Group| {

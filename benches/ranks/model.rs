@@ -9,13 +9,15 @@ pub(crate) struct Network {
     pub(crate) per_byte: f64,
 }
 
-/// The network that steps are carried to: 100 Gbit/s for each rank, 2 µs from rank to rank, and 0.5 µs of a processor for each message.
+/// The network that steps are carried to: 100 Gbit/s for each rank, 2 µs from rank to rank, and 0.5
+/// µs of a processor for each message.
 const BYTES_PER_SECOND: f64 = 12.5e9;
 const WAY: f64 = 2e-6;
 const MESSAGE: f64 = 0.5e-6;
 
 impl Network {
-    /// The one of these reductions, by their bytes and times, smallest first: the smallest has the latency, the largest the bandwidth.
+    /// The one of these reductions, by their bytes and times, smallest first: the smallest has the
+    /// latency, the largest the bandwidth.
     pub(crate) fn fitted(reductions: &[(f64, f64)]) -> Self {
         let [(small, latency), .., (large, time)] = *reductions else {
             return Network { latency: 0.0, per_byte: 0.0 };
@@ -23,8 +25,9 @@ impl Network {
         Network { latency, per_byte: (time - latency) / (large - small) }
     }
 
-    /// The one that steps are carried to: a reduction greets every other rank, sends each its chunk, and takes from each what it has combined:
-    /// equal numbers of bytes leave a rank and come in at once.
+    /// The one that steps are carried to: a reduction greets every other rank, sends each its
+    /// chunk, and takes from each what it has combined: equal numbers of bytes leave a rank and
+    /// come in at once.
     pub(crate) fn stated(ranks: usize) -> Self {
         let others = (ranks - 1) as f64;
         let share = others / ranks as f64;
@@ -53,25 +56,29 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     pub(crate) bytes: f64,
-    /// Seconds from the start of the step until the operands are there, and until the results are read.
+    /// Seconds from the start of the step until the operands are there, and until the results are
+    /// read.
     pub(crate) ready: f64,
     pub(crate) needed: f64,
 }
 
 impl Step {
-    /// The time of the step where reductions are the work of the processors that compute: nothing is hidden.
+    /// The time of the step where reductions are the work of the processors that compute: nothing
+    /// is hidden.
     pub(crate) fn shared(&self, network: &Network) -> f64 {
         self.time + self.buckets.iter().map(|bucket| network.time(bucket.bytes)).sum::<f64>()
     }
 
-    /// The time of the step where reductions go on beside it, one after another: it waits only where a result is read that is not there.
+    /// The time of the step where reductions go on beside it, one after another: it waits only
+    /// where a result is read that is not there.
     pub(crate) fn beside(&self, network: &Network) -> f64 {
         let (mut waited, mut ends) = (0.0, 0.0f64);
         let mut ended = Vec::new();
         let mut reads: Vec<usize> = (0..self.buckets.len()).collect();
         reads.sort_by(|a, b| self.buckets[*a].needed.total_cmp(&self.buckets[*b].needed));
         for at in reads {
-            // All buckets that are ready by then have begun, in their order; what the step has waited so far delays the later ones.
+            // All buckets that are ready by then have begun, in their order; what the step has
+            // waited so far delays the later ones.
             while ended.len() <= at {
                 let bucket = &self.buckets[ended.len()];
                 ends = ends.max(bucket.ready + waited) + network.time(bucket.bytes);
@@ -99,7 +106,8 @@ impl Step {
     }
 }
 
-/// The time of the step on `ranks` ranks of the stated network, with buckets of at most `bucket` bytes.
+/// The time of the step on `ranks` ranks of the stated network, with buckets of at most `bucket`
+/// bytes.
 pub(crate) fn carried(step: &Step, ranks: usize, bucket: f64) -> f64 {
     step.in_buckets(bucket).beside(&Network::stated(ranks))
 }

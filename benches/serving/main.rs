@@ -1,4 +1,5 @@
-//! How programs serve: what a run waits for, what threads get from one set of weights, and whether hours change anything.
+//! How programs serve: what a run waits for, what threads get from one set of weights, and whether
+//! hours change anything.
 //!
 //! ```sh
 //! cargo bench --bench serving -- waits           # runs of a known program while another thread compiles
@@ -8,8 +9,9 @@
 //! cargo bench --bench serving -- soak 600        # mixed sizes and threads, new weights once a second; 7200 for two hours
 //! ```
 //!
-//! Without a name all of them run, the last one for ten seconds. Each says what it wants and whether that is so; the exit code is 1 if it is not.
-//! The figures are those of a machine that does nothing else meanwhile.
+//! Without a name all of them run, the last one for ten seconds. Each says what it wants and
+//! whether that is so; the exit code is 1 if it is not. The figures are those of a machine that
+//! does nothing else meanwhile.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is a program of its own")]
 

@@ -1,4 +1,5 @@
-//! What threads on one set of weights add to the memory of a process: eight against one, each in a process of its own.
+//! What threads on one set of weights add to the memory of a process: eight against one, each in a
+//! process of its own.
 
 use crate::{Failure, Verdict, resident, tell};
 use std::process::Command;

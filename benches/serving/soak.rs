@@ -1,5 +1,5 @@
-//! Mixed sizes and threads for as long as asked, with weights published once a second: memory stays flat, nothing fails, and every answer is that of
-//! the version which its run took.
+//! Mixed sizes and threads for as long as asked, with weights published once a second: memory stays
+//! flat, nothing fails, and every answer is that of the version which its run took.
 
 use crate::{Failure, Verdict, resident, tell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -130,7 +130,8 @@ impl Service {
         Ok(())
     }
 
-    /// Publishes once a second what a step of training makes of the weights; notes how much memory there is.
+    /// Publishes once a second what a step of training makes of the weights; notes how much memory
+    /// there is.
     fn publish(
         &self,
         store: &mut Store,

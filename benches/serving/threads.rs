@@ -1,4 +1,5 @@
-//! Throughput of two threads on one set of weights, against one thread and against two that share nothing: what the machine itself gives.
+//! Throughput of two threads on one set of weights, against one thread and against two that share
+//! nothing: what the machine itself gives.
 
 use crate::{Failure, Verdict, layers, tell, weights};
 use std::sync::Barrier;

@@ -1,5 +1,5 @@
-//! Runs of a known program of one thread: their times alone, and while another thread has the same `Jit` compile one new signature after another on
-//! all cores but one.
+//! Runs of a known program of one thread: their times alone, and while another thread has the same
+//! `Jit` compile one new signature after another on all cores but one.
 
 use crate::{Failure, Verdict, layers, tell, weights};
 use std::sync::Barrier;

@@ -1,4 +1,5 @@
-//! Programs that are wide: what many numbers, operands, ports and rules take from the trace, or from text, to code.
+//! Programs that are wide: what many numbers, operands, ports and rules take from the trace, or
+//! from text, to code.
 
 use crate::{Failure, Verdict, tell};
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! The attention of the benches, each row with its program; schedules are chosen for them in tests as well.
+//! The attention of the benches, each row with its program; schedules are chosen for them in tests
+//! as well.
 
 use tracecast::Graph;
 use tracecast::prelude::*;
@@ -6,7 +7,8 @@ use tracecast::prelude::*;
 const LENGTHS: [usize; 4] = [128, 512, 2048, 4096];
 pub(crate) const DTYPES: [DType; 2] = [DType::F32, DType::BF16];
 
-/// Queries and keys, whether each query sees those before it alone, and whether there are gradients.
+/// Queries and keys, whether each query sees those before it alone, and whether there are
+/// gradients.
 pub(crate) type Row = (usize, bool, bool);
 
 /// All of them.

@@ -1,4 +1,5 @@
-//! The convolutions of the benches, each with its program; schedules are chosen for them in tests as well.
+//! The convolutions of the benches, each with its program; schedules are chosen for them in tests
+//! as well.
 
 use tracecast::Graph;
 use tracecast::prelude::*;

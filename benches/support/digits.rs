@@ -1,5 +1,5 @@
-//! The training step that the benches share: a perceptron of 64, 128 and 10 units with AdamW on batches of 32 rows, as
-//! `tracecast train` runs it.
+//! The training step that the benches share: a perceptron of 64, 128 and 10 units with AdamW on
+//! batches of 32 rows, as `tracecast train` runs it.
 
 use tracecast::nn::{Linear, Relu, Sequential};
 use tracecast::prelude::{AdamW, ScalerOptions, Shorthand};
@@ -22,8 +22,9 @@ pub(crate) struct Digits {
 }
 
 impl Digits {
-    /// The step in a dtype, with that many batches of random pixels and labels. With more rows than the network can learn by heart the
-    /// loss stays where it is, and no gradient becomes so small that arithmetic takes another time.
+    /// The step in a dtype, with that many batches of random pixels and labels. With more rows than
+    /// the network can learn by heart the loss stays where it is, and no gradient becomes so small
+    /// that arithmetic takes another time.
     pub(crate) fn new(dtype: DType, batches: usize, options: Options) -> Self {
         let [_, pixels, hidden, classes] = SIZES;
         let model = Sequential::new()

@@ -1,6 +1,7 @@
 //! The resident memory of this process, in kB, as Linux reports it.
 
-/// Forgets the peak of the resident memory so far; what the process holds now. `None` where the system does not report it.
+/// Forgets the peak of the resident memory so far; what the process holds now. `None` where the
+/// system does not report it.
 pub(crate) fn reset_peak() -> Option<u64> {
     std::fs::write("/proc/self/clear_refs", "5").ok()?;
     kb("VmRSS")

@@ -1,4 +1,5 @@
-//! What a peer took, as its script wrote it to a file: a line for each name, with seconds behind a tab.
+//! What a peer took, as its script wrote it to a file: a line for each name, with seconds behind a
+//! tab.
 
 use std::collections::HashMap;
 

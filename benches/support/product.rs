@@ -1,4 +1,5 @@
-//! The products of the benches, each with its program; schedules are chosen for them in tests as well.
+//! The products of the benches, each with its program; schedules are chosen for them in tests as
+//! well.
 
 use tracecast::Graph;
 use tracecast::prelude::*;
@@ -41,7 +42,8 @@ pub(crate) const SHAPES: [Shape; 26] = [
 /// The extents of large contractions.
 const EXTENTS: [usize; 7] = [1, 3, 16, 64, 100, 768, 3072];
 
-/// Up to this number of products, tests compare all results of the contractions of these extents with sums in f64.
+/// Up to this number of products, tests compare all results of the contractions of these extents
+/// with sums in f64.
 const TESTED: usize = 1 << 24;
 
 /// Contractions of the [`EXTENTS`] that are not tested.

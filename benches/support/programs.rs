@@ -1,8 +1,8 @@
-//! The programs of the benches as text: what is compiled is written into a folder, so that the code that two versions of the compiler
-//! make of it can be compared (`benches/same-code`).
+//! The programs of the benches as text: what is compiled is written into a folder, so that the code
+//! that two versions of the compiler make of it can be compared (`benches/same-code`).
 //!
-//! With `TRACECAST_BENCH_PROGRAMS=FOLDER` in the environment a bench compiles and runs what it would measure, and measures nothing.
-//! Benches under criterion get the flag `--test` too.
+//! With `TRACECAST_BENCH_PROGRAMS=FOLDER` in the environment a bench compiles and runs what it
+//! would measure, and measures nothing. Benches under criterion get the flag `--test` too.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
@@ -18,8 +18,9 @@ pub(crate) fn folder() -> Option<PathBuf> {
     std::env::var_os(VARIABLE).map(PathBuf::from)
 }
 
-/// These options, under which each program is written as it was traced, if programs are asked for. The first line of the text has the
-/// options of `tracecast dump` by which it is compiled the same way; equal programs are written once.
+/// These options, under which each program is written as it was traced, if programs are asked for.
+/// The first line of the text has the options of `tracecast dump` by which it is compiled the same
+/// way; equal programs are written once.
 ///
 /// # Panics
 /// If the folder cannot be written to: without the programs the bench would be of no use.

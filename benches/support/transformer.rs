@@ -1,5 +1,5 @@
-//! Training steps of transformers as GPT-2 has them: blocks of causal attention and of two layers with GELU, each behind a norm and
-//! beside a path around it.
+//! Training steps of transformers as GPT-2 has them: blocks of causal attention and of two layers
+//! with GELU, each behind a norm and beside a path around it.
 
 use tracecast::Start;
 use tracecast::nn::{Context, Embedding, LayerNorm, Linear};

@@ -1,4 +1,5 @@
-//! Machine code as text: instructions of x86-64 by name, of other machines their bytes; or the bytes alone, to be compared.
+//! Machine code as text: instructions of x86-64 by name, of other machines their bytes; or the
+//! bytes alone, to be compared.
 
 use std::fmt::{self, Write};
 
@@ -8,7 +9,8 @@ use tracecast_runtime::MachineCode;
 /// The bytes of a line of data.
 const LINE: usize = 16;
 
-/// A function as it is printed: the offset of each instruction, and the names of the addresses that it takes.
+/// A function as it is printed: the offset of each instruction, and the names of the addresses that
+/// it takes.
 ///
 /// ```text
 /// ; vector loop 0 of function 0, 412 bytes
@@ -64,8 +66,9 @@ fn data(f: &mut fmt::Formatter<'_>, bytes: &[u8], start: usize) -> fmt::Result {
     Ok(())
 }
 
-/// The functions of a kernel as bytes. Nothing that is printed is a name, so text from two versions of the compiler differs only
-/// where their code does. What an address belongs to is a number: equal numbers within a kernel are equal names.
+/// The functions of a kernel as bytes. Nothing that is printed is a name, so text from two versions
+/// of the compiler differs only where their code does. What an address belongs to is a number:
+/// equal numbers within a kernel are equal names.
 ///
 /// ```text
 /// function of 31 bytes, 31 of them instructions

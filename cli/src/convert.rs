@@ -1,4 +1,5 @@
-//! `tracecast convert`: the program of an archive of `torch.export` as text, and its weights as safetensors.
+//! `tracecast convert`: the program of an archive of `torch.export` as text, and its weights as
+//! safetensors.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,8 +14,8 @@ use crate::program::ProgramFile;
 
 /// Writes a model that PyTorch has exported as a program in textual form, and its weights beside it
 ///
-/// The text keeps regions, Python lines and module paths. The weights are in a file of the same name that ends with `.safetensors`, for `--weights` of
-/// other commands.
+/// The text keeps regions, Python lines and module paths. The weights are in a file of the same
+/// name that ends with `.safetensors`, for `--weights` of other commands.
 #[derive(clap::Args)]
 pub(crate) struct Convert {
     #[command(flatten)]

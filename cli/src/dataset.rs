@@ -1,8 +1,8 @@
-//! Labelled rows to train on: the split into train and test rows, batches, the order of an epoch, and the user's own
-//! arrays from an npz file.
+//! Labelled rows to train on: the split into train and test rows, batches, the order of an epoch,
+//! and the user's own arrays from an npz file.
 //!
-//! An npz file is a zip archive of arrays. Two are read: `x`, numbers of shape `[rows, d…]`, whose trailing axes become
-//! one row of features, and `y`, integer labels of shape `[rows]`.
+//! An npz file is a zip archive of arrays. Two are read: `x`, numbers of shape `[rows, d…]`, whose
+//! trailing axes become one row of features, and `y`, integer labels of shape `[rows]`.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,8 @@ use std::path::Path;
 use tracecast::runtime::{Error, Tensor, npz};
 use tracecast::{DType, Size};
 
-/// The largest number of classes: a label beyond it is taken for a mistake, not for a wish for so wide a layer.
+/// The largest number of classes: a label beyond it is taken for a mistake, not for a wish for so
+/// wide a layer.
 const MAX_CLASSES: usize = 1 << 16;
 
 /// One row in this many is held out for testing.
@@ -73,8 +74,8 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// If there are fewer than five rows, rows without features, more or fewer labels than rows, a feature that is not
-    /// finite, or a label that is negative or absurdly large.
+    /// If there are fewer than five rows, rows without features, more or fewer labels than rows, a
+    /// feature that is not finite, or a label that is negative or absurdly large.
     pub(crate) fn new(
         features: Vec<f32>,
         labels: Vec<i64>,
@@ -120,8 +121,8 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// If the file or an array cannot be read, an array has another type or rank than it must, or the rows are not what
-    /// [`Dataset::new`] asks for.
+    /// If the file or an array cannot be read, an array has another type or rank than it must, or
+    /// the rows are not what [`Dataset::new`] asks for.
     pub(crate) fn from_npz(path: &Path) -> Result<Self, DatasetError> {
         let arrays = npz::read_named(path, &["x", "y"]).map_err(unread)?;
         Self::from_arrays(&arrays)
@@ -199,7 +200,8 @@ fn unread(error: Error) -> DatasetError {
     }
 }
 
-/// A seeded source of row orders: splitmix64 (Steele, Lea and Flood 2014) driving a Fisher–Yates shuffle.
+/// A seeded source of row orders: splitmix64 (Steele, Lea and Flood 2014) driving a Fisher–Yates
+/// shuffle.
 #[derive(Debug, Clone)]
 pub(crate) struct Shuffle {
     state: u64,
@@ -220,7 +222,8 @@ impl Shuffle {
         order
     }
 
-    /// A number below `bound`, without bias: the high half of a product, drawn again in the few uneven cases.
+    /// A number below `bound`, without bias: the high half of a product, drawn again in the few
+    /// uneven cases.
     fn below(&mut self, bound: u64) -> u64 {
         let uneven = bound.wrapping_neg() % bound;
         loop {

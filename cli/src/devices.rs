@@ -44,7 +44,8 @@ pub(crate) fn named(name: &str) -> Result<String, String> {
     }
 }
 
-/// The type by which graphs and policies know the devices of a kind, which is one of the registry or a device type.
+/// The type by which graphs and policies know the devices of a kind, which is one of the registry
+/// or a device type.
 pub(crate) fn device_type(name: &str) -> Result<DeviceType, String> {
     let id = name.parse::<DeviceId>().map_err(|error| error.to_string())?;
     let kinds = registry().kinds();

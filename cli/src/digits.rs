@@ -1,7 +1,8 @@
 //! The handwritten digits that come with the tool, decoded from the compressed table in `data/`.
 //!
-//! A row of the table is 64 pixels of an 8 × 8 image, whole numbers from 0 to 16, and the digit it shows. Pixels are
-//! divided by 16, so features lie between 0 and 1. Where the data comes from is said in `data/README.md`.
+//! A row of the table is 64 pixels of an 8 × 8 image, whole numbers from 0 to 16, and the digit it
+//! shows. Pixels are divided by 16, so features lie between 0 and 1. Where the data comes from is
+//! said in `data/README.md`.
 
 use std::io::Read;
 

@@ -1,7 +1,8 @@
 //! Programs as pictures: the Graphviz text of a graph.
 //!
-//! A node is a box with its op and attributes, a port an ellipse, a result a note; an edge carries the type of the value. Dashed
-//! edges lead back to the state that they give its next value. The names of sizes, and what the program needs of them, stand above.
+//! A node is a box with its op and attributes, a port an ellipse, a result a note; an edge carries
+//! the type of the value. Dashed edges lead back to the state that they give its next value. The
+//! names of sizes, and what the program needs of them, stand above.
 
 use std::fmt::{self, Display, Formatter};
 

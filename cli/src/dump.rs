@@ -1,4 +1,5 @@
-//! `tracecast dump`: a program after any pass, as text, as a picture, or as the plans or the code of its kernels.
+//! `tracecast dump`: a program after any pass, as text, as a picture, or as the plans or the code
+//! of its kernels.
 
 use std::io::Write;
 
@@ -16,7 +17,8 @@ use crate::target::Target;
 
 /// Prints a program after a pass
 ///
-/// Without --after the program is read, checked and printed as it is. Kernels are printed behind a program that has been fused.
+/// Without --after the program is read, checked and printed as it is. Kernels are printed behind a
+/// program that has been fused.
 #[derive(clap::Args)]
 pub(crate) struct Dump {
     #[command(flatten)]
@@ -26,7 +28,8 @@ pub(crate) struct Dump {
     #[arg(long, value_name = "PASS", value_parser = stages())]
     after: Option<String>,
 
-    /// Prints the program as it was read and after every pass, each under a line that names the pass
+    /// Prints the program as it was read and after every pass, each under a line that names the
+    /// pass
     #[arg(long, conflicts_with = "after")]
     after_all: bool,
 
@@ -34,11 +37,13 @@ pub(crate) struct Dump {
     #[arg(long)]
     no_fold: bool,
 
-    /// What is printed: the textual form, a picture for Graphviz, or the plan or code of each kernel
+    /// What is printed: the textual form, a picture for Graphviz, or the plan or code of each
+    /// kernel
     #[arg(long, value_name = "FORM", value_enum, default_value_t = Emit::Text)]
     emit: Emit,
 
-    /// With --emit plan, prints the plans behind this transformation of plans and all before it, without phases
+    /// With --emit plan, prints the plans behind this transformation of plans and all before it,
+    /// without phases
     #[arg(long, value_name = "TRANSFORMATION")]
     until: Option<String>,
 
@@ -57,13 +62,15 @@ enum Emit {
     Text,
     /// A picture for Graphviz
     Dot,
-    /// The plan of each kernel: the loops and stages that become its functions, and the phases they are cut into
+    /// The plan of each kernel: the loops and stages that become its functions, and the phases they
+    /// are cut into
     Plan,
     /// Cranelift's intermediate form of each kernel
     Clif,
     /// The machine code of each kernel, vector loops included
     Asm,
-    /// The bytes of that code, without a name in them: two versions of the compiler can be compared by it
+    /// The bytes of that code, without a name in them: two versions of the compiler can be compared
+    /// by it
     Bytes,
 }
 
@@ -100,7 +107,8 @@ impl Dump {
     }
 
     fn every_stage(&self, out: &mut impl Write, graph: Graph) -> Result<(), Failure> {
-        // Written before the pipeline ends, so that a pass that fails leaves what it was given in sight.
+        // Written before the pipeline ends, so that a pass that fails leaves what it was given in
+        // sight.
         let mut written = Ok(());
         let name = graph.name().to_owned();
         let result = self.pipeline().run(graph, |pass, graph, _| {

@@ -1,16 +1,19 @@
 //! [`Escaped`]: text for people, without what a terminal would obey.
 //!
-//! Names, module paths and source lines come from files, and a file can say anything. Control characters other than line ends and
-//! tabs, and those that turn the direction of writing, are printed as `\\u{1b}`, which is how the textual form of programs reads them too.
+//! Names, module paths and source lines come from files, and a file can say anything. Control
+//! characters other than line ends and tabs, and those that turn the direction of writing, are
+//! printed as `\\u{1b}`, which is how the textual form of programs reads them too.
 
 use std::io::{self, Write};
 
-/// A writer that escapes control characters. What is no UTF-8 goes through as it is but for the escape character.
+/// A writer that escapes control characters. What is no UTF-8 goes through as it is but for the
+/// escape character.
 pub(crate) struct Escaped<W>(pub(crate) W);
 
 impl<W: Write> Write for Escaped<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A character may be cut in two where the bytes end; its first part waits for the next call.
+        // A character may be cut in two where the bytes end; its first part waits for the next
+        // call.
         let whole = match std::str::from_utf8(bytes) {
             Ok(text) => text,
             Err(error) if error.valid_up_to() > 0 => {

@@ -14,15 +14,17 @@ use crate::program::ProgramFile;
 
 /// Tells why every op of a program has its precision, and what became of every cast
 ///
-/// For each op: 16 bits or wide, the policy rule that decided or the reason why none did, its line and region. For each cast: why it
-/// is there, and its home: the load, the store, the packing or the epilogue of a contraction or the register that fusion made it a
-/// part of, or a kernel of its own. Behind them what is odd about the numbers.
+/// For each op: 16 bits or wide, the policy rule that decided or the reason why none did, its line
+/// and region. For each cast: why it is there, and its home: the load, the store, the packing or
+/// the epilogue of a contraction or the register that fusion made it a part of, or a kernel of its
+/// own. Behind them what is odd about the numbers.
 #[derive(clap::Args)]
 pub(crate) struct Explain {
     #[command(flatten)]
     program: ProgramFile,
 
-    /// Tells about one node only: a value such as `%3`, 3 or `%hidden`, a parameter such as `%w`, or a name such as `encoder.0/linear#0`
+    /// Tells about one node only: a value such as `%3`, 3 or `%hidden`, a parameter such as `%w`,
+    /// or a name such as `encoder.0/linear#0`
     #[arg(value_name = "NODE")]
     node: Option<String>,
 
@@ -38,11 +40,13 @@ pub(crate) struct Explain {
     #[arg(long)]
     no_fold: bool,
 
-    /// Explains it for this device: ports that do not say where they live are there. Devices from outside have names such as `npu:1`
+    /// Explains it for this device: ports that do not say where they live are there. Devices from
+    /// outside have names such as `npu:1`
     #[arg(long, value_name = "DEVICE", value_parser = devices::named)]
     device: Option<String>,
 
-    /// `exact` rounds wherever PyTorch does; `optimised` leaves out what would be rounded between ops of one kernel
+    /// `exact` rounds wherever PyTorch does; `optimised` leaves out what would be rounded between
+    /// ops of one kernel
     #[arg(long, value_name = "PRECISION", default_value_t)]
     precision: Precision,
 }

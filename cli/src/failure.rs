@@ -1,4 +1,5 @@
-//! What the tool says on standard error: [`Failure`], why it stops, with the exit code it stops with, and what the library logs.
+//! What the tool says on standard error: [`Failure`], why it stops, with the exit code it stops
+//! with, and what the library logs.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};

@@ -1,7 +1,9 @@
-//! The command-line tool as a function, [`run`], for the binary `tracecast` and for one that is linked with MPI: trains the example model, shows programs between passes, runs them, lists the ops.
+//! The command-line tool as a function, [`run`], for the binary `tracecast` and for one that is
+//! linked with MPI: trains the example model, shows programs between passes, runs them, lists the
+//! ops.
 //!
-//! Results go to standard output, progress, warnings and errors to standard error. The exit code is 0 if all went well, 1 if a
-//! program or its data is wrong, 2 if the command line is.
+//! Results go to standard output, progress, warnings and errors to standard error. The exit code is
+//! 0 if all went well, 1 if a program or its data is wrong, 2 if the command line is.
 
 mod asm;
 mod convert;
@@ -40,7 +42,8 @@ pub use crate::ranks::World;
 use crate::escaped::Escaped;
 use crate::failure::Failure;
 
-/// Does what the command line says, and knows the devices of a registry besides: the tool of a device from outside, in a crate of its own.
+/// Does what the command line says, and knows the devices of a registry besides: the tool of a
+/// device from outside, in a crate of its own.
 ///
 /// ```no_run
 /// # fn registry() -> std::sync::Arc<tracecast_runtime::Registry> { unimplemented!() }
@@ -53,10 +56,11 @@ pub fn main_with(registry: &Arc<Registry>) -> ExitCode {
     run(None)
 }
 
-/// Does what the command line says. With a `world`, training under `mpirun` takes its processes for ranks; without, it is refused there.
+/// Does what the command line says. With a `world`, training under `mpirun` takes its processes for
+/// ranks; without, it is refused there.
 ///
-/// The result is what the process is to end with. If training on processes fails, they cannot be ended in order any more: end this one at once, and
-/// `mpirun` ends the others.
+/// The result is what the process is to end with. If training on processes fails, they cannot be
+/// ended in order any more: end this one at once, and `mpirun` ends the others.
 pub fn run(world: Option<World>) -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,

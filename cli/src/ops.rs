@@ -76,7 +76,8 @@ fn page(out: &mut impl Write, op: &OpDef) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the tables of the device types say about an op; nothing about an op that autocast never meets.
+/// What the tables of the device types say about an op; nothing about an op that autocast never
+/// meets.
 fn policies(op: &OpDef) -> Vec<(DeviceType, String)> {
     let (Dispatch::Listed { overload } | Dispatch::ListedOrExpands { overload }) = op.dispatch
     else {
@@ -112,7 +113,8 @@ fn signature(op: &OpDef) -> String {
     signature
 }
 
-/// A line of a documentation with links as a terminal shows them: the words, and behind them an address of the web.
+/// A line of a documentation with links as a terminal shows them: the words, and behind them an
+/// address of the web.
 fn plain(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line;

@@ -1,8 +1,9 @@
 //! Loss curves as a self-contained SVG picture.
 //!
-//! Each series is drawn over its step number. A long series is noise with a trend in it, so it is drawn twice: faintly
-//! as it is, and strongly as a running mean. The loss axis is logarithmic where the losses span more than a factor of
-//! ten. Losses that are not finite leave a gap, and the legend counts them.
+//! Each series is drawn over its step number. A long series is noise with a trend in it, so it is
+//! drawn twice: faintly as it is, and strongly as a running mean. The loss axis is logarithmic
+//! where the losses span more than a factor of ten. Losses that are not finite leave a gap, and the
+//! legend counts them.
 
 use std::fmt::Write;
 
@@ -16,8 +17,8 @@ const BOTTOM: f64 = 56.0;
 /// Series longer than this get a running mean.
 const LONG: usize = 200;
 
-/// Colours that differ for colour-blind readers too (Okabe and Ito 2008), each with a dash pattern of its own, because
-/// the curves of different precisions often lie on top of each other.
+/// Colours that differ for colour-blind readers too (Okabe and Ito 2008), each with a dash pattern
+/// of its own, because the curves of different precisions often lie on top of each other.
 const STYLES: [(&str, &str); 6] = [
     ("#0072b2", "none"),
     ("#d55e00", "9 5"),
@@ -194,7 +195,8 @@ impl Axis {
     }
 }
 
-/// The curve as path data, without the gaps, and with at most four points for each horizontal pixel.
+/// The curve as path data, without the gaps, and with at most four points for each horizontal
+/// pixel.
 fn path(values: &[f64], steps: &Axis, losses: &Axis) -> String {
     let mut path = String::new();
     let mut drawing = false;
@@ -211,8 +213,8 @@ fn path(values: &[f64], steps: &Axis, losses: &Axis) -> String {
     path
 }
 
-/// All points of a short series; of a long one the lowest and highest of each small run, so that peaks survive. A run
-/// with a value that is not finite keeps one such value.
+/// All points of a short series; of a long one the lowest and highest of each small run, so that
+/// peaks survive. A run with a value that is not finite keeps one such value.
 fn thinned(values: &[f64]) -> Vec<(usize, f64)> {
     let run = values.len().div_ceil((2.0 * WIDTH) as usize).max(1);
     let mut points = Vec::new();

@@ -1,4 +1,5 @@
-//! `tracecast policy`: shows a policy table, compares two tables or two policy sets, checks a file of either.
+//! `tracecast policy`: shows a policy table, compares two tables or two policy sets, checks a file
+//! of either.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -28,8 +29,9 @@ pub(crate) struct PolicyCommand {
 enum Action {
     /// Writes a policy table by policy, or as a file
     Show {
-        /// A device type such as `cuda`, a built-in table such as `torchax` or `torch-cpu@2.15.0`, `torchscript` for the lists of the
-        /// TorchScript pass, `standard` for PyTorch's set, or a file
+        /// A device type such as `cuda`, a built-in table such as `torchax` or `torch-cpu@2.15.0`,
+        /// `torchscript` for the lists of the TorchScript pass, `standard` for PyTorch's set, or a
+        /// file
         #[arg(value_name = "WHAT")]
         what: String,
         /// Writes it as a file that can be changed and read again
@@ -38,8 +40,9 @@ enum Action {
     },
     /// Writes what is different in B; the exit code is 0 also then
     ///
-    /// A table compared with a set stands for PyTorch's set with this table in the place of its device type's. The lists of a
-    /// TorchScript pass have classes in the place of policies: they are compared with such lists alone.
+    /// A table compared with a set stands for PyTorch's set with this table in the place of its
+    /// device type's. The lists of a TorchScript pass have classes in the place of policies: they
+    /// are compared with such lists alone.
     Diff {
         /// A device type, a built-in table, `torchscript`, `standard` for PyTorch's set, or a file
         a: String,
@@ -48,8 +51,9 @@ enum Action {
     },
     /// Reads a policy set or a policy table and says what is wrong with it
     ///
-    /// An error is a file that does not read. Warnings are of ops that nobody knows, of rules that are said twice, that match nothing
-    /// or that never decide because a stronger one covers them, and of policies that an op cannot follow.
+    /// An error is a file that does not read. Warnings are of ops that nobody knows, of rules that
+    /// are said twice, that match nothing or that never decide because a stronger one covers them,
+    /// and of policies that an op cannot follow.
     Check {
         /// The file; `-` reads standard input
         file: PathBuf,

@@ -20,9 +20,11 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Runs a program many times and tells what each of its kernels takes
 ///
-/// A kernel's bytes are those that it has to read and write, its operations those on floats. Its limit is the time in which the machine
-/// could do as much, measured before: data that stays in a cache may exceed it. Without arrays the program runs on numbers from 0 to 1
-/// and on zeros where it takes integers, at the sizes it was traced with where they are names. A program with collectives runs on as many threads as it is for, and the times are those of rank 0.
+/// A kernel's bytes are those that it has to read and write, its operations those on floats. Its
+/// limit is the time in which the machine could do as much, measured before: data that stays in a
+/// cache may exceed it. Without arrays the program runs on numbers from 0 to 1 and on zeros where
+/// it takes integers, at the sizes it was traced with where they are names. A program with
+/// collectives runs on as many threads as it is for, and the times are those of rank 0.
 #[derive(clap::Args)]
 pub(crate) struct ProfileCommand {
     #[command(flatten)]

@@ -23,7 +23,8 @@ const LONGEST: u64 = 256 << 20;
 /// The file of a program, and the autocast state it is recorded under.
 #[derive(clap::Args)]
 pub(crate) struct ProgramFile {
-    /// The program in its textual form, or a model that PyTorch's `torch.export.save` has written, whose name ends with `.pt2`; `-` reads standard input
+    /// The program in its textual form, or a model that PyTorch's `torch.export.save` has written,
+    /// whose name ends with `.pt2`; `-` reads standard input
     #[arg(value_name = "FILE")]
     path: PathBuf,
 
@@ -31,9 +32,10 @@ pub(crate) struct ProgramFile {
     #[arg(long, value_name = "DEVICE:DTYPE")]
     autocast: Option<Autocast>,
 
-    /// Decides about precision by this file, as `tracecast policy check` reads it: a policy set, or a table, which takes the place of
-    /// its device type's among PyTorch's; or by a strategy by dtype and risk: `strict-bf16`, `standard-f16`, `bold-bf16`. Without it
-    /// PyTorch's tables decide
+    /// Decides about precision by this file, as `tracecast policy check` reads it: a policy set, or
+    /// a table, which takes the place of its device type's among PyTorch's; or by a strategy by
+    /// dtype and risk: `strict-bf16`, `standard-f16`, `bold-bf16`. Without it PyTorch's tables
+    /// decide
     #[arg(long, value_name = "FILE.toml|STRATEGY")]
     policy: Option<PathBuf>,
 
@@ -74,7 +76,8 @@ impl ProgramFile {
         self.read_for(None)
     }
 
-    /// The graphs of the file, in order, whose ports live on such a device if they do not say where.
+    /// The graphs of the file, in order, whose ports live on such a device if they do not say
+    /// where.
     pub(crate) fn read_for(&self, device: Option<&str>) -> Result<Vec<Graph>, Failure> {
         if is_archive(&self.path) {
             let model = pt2::open(&self.path)?;
@@ -111,7 +114,8 @@ impl ProgramFile {
         }
     }
 
-    /// The only graph of the file, and the values that are known of its parameters and state: those of the archive, and of `--weights`.
+    /// The only graph of the file, and the values that are known of its parameters and state: those
+    /// of the archive, and of `--weights`.
     pub(crate) fn read_with_values(&self) -> Result<(Graph, Store), Failure> {
         let (graph, mut store) = match is_archive(&self.path) {
             true => pt2::open(&self.path)?.program(&self.options(None)?, self.around().as_ref())?,

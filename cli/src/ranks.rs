@@ -1,4 +1,5 @@
-//! Training the example model on several ranks, each of which has its rows of every batch: threads of this process, or processes of MPI.
+//! Training the example model on several ranks, each of which has its rows of every batch: threads
+//! of this process, or processes of MPI.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +67,8 @@ impl Team {
         })
     }
 
-    /// Trains and evaluates; the outcome of several ranks is that of the first, whose numbers are those of all.
+    /// Trains and evaluates; the outcome of several ranks is that of the first, whose numbers are
+    /// those of all.
     pub(crate) fn train(
         &self,
         mode: Mode,

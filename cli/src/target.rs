@@ -16,7 +16,8 @@ use crate::failure::{Failure, note};
 /// The device and how it is used.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Target {
-    /// The device: `cpu` runs machine code, `reference` interprets, others have names such as `npu:1`
+    /// The device: `cpu` runs machine code, `reference` interprets, others have names such as
+    /// `npu:1`
     #[arg(long, value_name = "DEVICE", default_value = devices::FIRST, value_parser = devices::named)]
     device: String,
 
@@ -24,7 +25,8 @@ pub(crate) struct Target {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(..=1024))]
     threads: u16,
 
-    /// Vector instructions: the best of the CPU (`native`), nothing beyond AVX2 (`avx2`), or what every CPU of this kind has (`portable`)
+    /// Vector instructions: the best of the CPU (`native`), nothing beyond AVX2 (`avx2`), or what
+    /// every CPU of this kind has (`portable`)
     #[cfg(feature = "cpu")]
     #[arg(long, value_name = "VECTORS", default_value_t)]
     vectors: Vectors,
@@ -34,7 +36,8 @@ pub(crate) struct Target {
     #[arg(long, conflicts_with = "vectors")]
     portable: bool,
 
-    /// `exact` rounds wherever PyTorch does; `optimised` leaves out what would be rounded between ops of one kernel
+    /// `exact` rounds wherever PyTorch does; `optimised` leaves out what would be rounded between
+    /// ops of one kernel
     #[arg(long, value_name = "PRECISION", default_value_t)]
     precision: Precision,
 
@@ -63,7 +66,8 @@ impl Target {
         }
     }
 
-    /// Compiles a program that was read under these policies; shows how far it is, and what is odd about it.
+    /// Compiles a program that was read under these policies; shows how far it is, and what is odd
+    /// about it.
     pub(crate) fn compile(
         &self,
         graph: Graph,
@@ -82,7 +86,8 @@ impl Target {
         if self.portable { Vectors::Portable } else { self.vectors }
     }
 
-    /// What the machine can do at best, measured; nothing if programs run elsewhere than on the CPU.
+    /// What the machine can do at best, measured; nothing if programs run elsewhere than on the
+    /// CPU.
     #[cfg(feature = "cpu")]
     pub(crate) fn limits(&self) -> Option<Limits> {
         let available = || std::thread::available_parallelism().map_or(1, usize::from);
@@ -102,8 +107,8 @@ impl Target {
     }
 }
 
-/// Options with which a compilation shows how far it is: in this bar, or in one of its own, which is gone when it is done. On a
-/// standard error that is no terminal a bar shows nothing.
+/// Options with which a compilation shows how far it is: in this bar, or in one of its own, which
+/// is gone when it is done. On a standard error that is no terminal a bar shows nothing.
 pub(crate) fn shown(options: Options, bar: Option<ProgressBar>) -> Options {
     let style = ProgressStyle::with_template("{msg} {bar:20} {pos}/{len}");
     let own = ProgressBar::no_length().with_style(style.expect("the template is well formed"));

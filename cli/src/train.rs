@@ -23,12 +23,14 @@ use crate::training::{Mode, Settings, steps_per_epoch};
 
 /// Trains a small network on handwritten digits in f32, bf16 and f16, and compares the three
 ///
-/// The network has one hidden layer of 128, or convolutions (--model cnn); it learns with AdamW (learning rate 0.001, weight decay 0.01) from batches of 32 rows,
-/// and is tested on every fifth row, which it never learns from. The step time is that of one whole call: the batch goes in, the
+/// The network has one hidden layer of 128, or convolutions (--model cnn); it learns with AdamW
+/// (learning rate 0.001, weight decay 0.01) from batches of 32 rows, and is tested on every fifth
+/// row, which it never learns from. The step time is that of one whole call: the batch goes in, the
 /// parameters change, the loss comes out.
 #[derive(clap::Args)]
 pub(crate) struct Train {
-    /// Trains this model, which PyTorch's `torch.export.save` has written, and not the networks of the tool: by `--loss` on `--data`, in f32 or under `--autocast`
+    /// Trains this model, which PyTorch's `torch.export.save` has written, and not the networks of
+    /// the tool: by `--loss` on `--data`, in f32 or under `--autocast`
     #[arg(value_name = "FILE.pt2", requires_all = ["data", "loss"], conflicts_with_all = ["model", "plot", "load", "ranks", "emit_step"])]
     file: Option<PathBuf>,
 
@@ -52,7 +54,9 @@ pub(crate) struct Train {
     #[arg(long, value_name = "NAME", value_enum, default_value_t)]
     model: Network,
 
-    /// Trains on these arrays instead: numbers `x` of shape [rows, ...] and integer labels `y` of shape [rows]; of an exported model, the inputs by name, or `x` if there is one, and what the loss takes as `y`
+    /// Trains on these arrays instead: numbers `x` of shape [rows, ...] and integer labels `y` of
+    /// shape [rows]; of an exported model, the inputs by name, or `x` if there is one, and what the
+    /// loss takes as `y`
     #[arg(long, value_name = "FILE.npz")]
     data: Option<PathBuf>,
 
@@ -60,20 +64,23 @@ pub(crate) struct Train {
     #[arg(long, value_name = "FILE.svg", value_parser = svg)]
     plot: Option<PathBuf>,
 
-    /// Keeps the whole state of each training in FOLDER/MODE.safetensors, that of an exported model in FOLDER/model.safetensors, after every epoch
+    /// Keeps the whole state of each training in FOLDER/MODE.safetensors, that of an exported model
+    /// in FOLDER/model.safetensors, after every epoch
     #[arg(long, value_name = "FOLDER")]
     save: Option<PathBuf>,
 
-    /// Goes on from the states that --save has kept in FOLDER, bit for bit, up to --epochs in all; step times are those of this run
+    /// Goes on from the states that --save has kept in FOLDER, bit for bit, up to --epochs in all;
+    /// step times are those of this run
     #[arg(long, value_name = "FOLDER")]
     load: Option<PathBuf>,
 
-    /// Trains on N threads at once, each of which has its part of every batch, and alone on it without --threads; under `mpirun`, `tracecast-mpi` trains on
-    /// its processes instead
+    /// Trains on N threads at once, each of which has its part of every batch, and alone on it
+    /// without --threads; under `mpirun`, `tracecast-mpi` trains on its processes instead
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     ranks: Option<u32>,
 
-    /// Prints one line of JSON for each precision instead of a table; `losses` has the mean of each epoch
+    /// Prints one line of JSON for each precision instead of a table; `losses` has the mean of each
+    /// epoch
     #[arg(long)]
     json: bool,
 

@@ -1,5 +1,5 @@
-//! `--code-cache`: what one process has compiled another one uses, two at once do not disturb each other, and a damaged file is
-//! compiled anew.
+//! `--code-cache`: what one process has compiled another one uses, two at once do not disturb each
+//! other, and a damaged file is compiled anew.
 
 #![allow(clippy::unwrap_used, reason = "a test says what must hold, in its helpers too")]
 

@@ -1,5 +1,5 @@
-//! What a person meets every day: looking for an inf or a NaN, warnings and progress on standard error, and the figures of the README,
-//! which are the tool's.
+//! What a person meets every day: looking for an inf or a NaN, warnings and progress on standard
+//! error, and the figures of the README, which are the tool's.
 
 #![allow(clippy::unwrap_used, reason = "a test says what must hold, in its helpers too")]
 

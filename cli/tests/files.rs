@@ -122,7 +122,8 @@ fn outputs_go_where_a_path_leads() {
     }
 }
 
-/// The archive of these arrays with a byte of the last one's elements changed: it can be listed and not unpacked.
+/// The archive of these arrays with a byte of the last one's elements changed: it can be listed and
+/// not unpacked.
 fn damaged(path: &Path, arrays: &[(&str, &Tensor)]) {
     npz::write(path, arrays.iter().copied()).unwrap();
     let mut bytes = fs::read(path).unwrap();

@@ -1,4 +1,5 @@
-//! Models that PyTorch has exported, wherever the tool takes a program: run, explained, dumped, profiled, served, converted and trained.
+//! Models that PyTorch has exported, wherever the tool takes a program: run, explained, dumped,
+//! profiled, served, converted and trained.
 
 #![allow(clippy::unwrap_used, reason = "a test says what must hold, in its helpers too")]
 

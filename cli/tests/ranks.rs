@@ -1,4 +1,5 @@
-//! The tool on several ranks: training on threads, programs with collectives, and what it says under `mpirun`.
+//! The tool on several ranks: training on threads, programs with collectives, and what it says
+//! under `mpirun`.
 
 #![allow(clippy::unwrap_used, reason = "a test says what must hold, in its helpers too")]
 

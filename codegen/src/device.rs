@@ -31,10 +31,12 @@ pub struct CpuOptions {
     pub threads: Option<usize>,
     /// The vector instructions to use.
     pub vectors: Vectors,
-    /// Keep compiled kernels in this folder, and use those that are there. It is made if it is not there; nobody but the user of this
-    /// process may be able to write to it. Beyond 256 MiB those go that were used longest ago.
+    /// Keep compiled kernels in this folder, and use those that are there. It is made if it is not
+    /// there; nobody but the user of this process may be able to write to it. Beyond 256 MiB those
+    /// go that were used longest ago.
     pub code_cache: Option<PathBuf>,
-    /// Pack weights anew in every run. Otherwise packed copies are kept of those that a program only reads, where that makes it faster.
+    /// Pack weights anew in every run. Otherwise packed copies are kept of those that a program
+    /// only reads, where that makes it faster.
     pub forget_weights: bool,
     /// How many threads compile kernels, at most; all of them if `None`.
     pub compile_threads: Option<usize>,
@@ -64,7 +66,8 @@ impl CpuDevice {
     /// The CPU that the process runs on.
     ///
     /// # Errors
-    /// If there is no code generator for it, its threads cannot be started, or the folder for compiled kernels is not this user's alone.
+    /// If there is no code generator for it, its threads cannot be started, or the folder for
+    /// compiled kernels is not this user's alone.
     pub fn new(options: CpuOptions) -> Result<Self> {
         let vectors = if cfg!(feature = "portable") { Vectors::Portable } else { options.vectors };
         let target = target(vectors)?;
@@ -93,7 +96,8 @@ impl CpuDevice {
     /// If there is no code for one of them.
     pub(crate) fn loaded(&self, kernels: &[&Kernel]) -> Result<Vec<Loaded>> {
         let Shared { target, team, compile_threads, disk, .. } = &*self.shared;
-        // Names have their numbers for names, so that equal layers share code. The first class is that of the traced sizes.
+        // Names have their numbers for names, so that equal layers share code. The first class is
+        // that of the traced sizes.
         let renumbered = |kernel: &&Kernel| match kernel.names.is_empty() {
             true => Arc::new((*kernel).clone()),
             false => Arc::new(kernel.renumbered()),

@@ -55,7 +55,8 @@ pub(crate) enum Error {
     },
 }
 
-/// There was no memory for a number of bytes of scratch. It unwinds from wherever a kernel needs them, on any of its threads, to its launch.
+/// There was no memory for a number of bytes of scratch. It unwinds from wherever a kernel needs
+/// them, on any of its threads, to its launch.
 struct NoMemory(usize);
 
 /// Ends the run of a kernel that needs `bytes` bytes more than there are.

@@ -5,17 +5,20 @@
 //!                    └────x86───> vector loops ─────────────────┘            └─ calls routines
 //! ```
 //!
-//! * `plan`: what the functions of a kernel are, as data: loops over rows, operands as slots; cut into phases of vector loops, scalar
-//!   loops and calls of precompiled routines.
-//! * `clif`: a plan as a function of Cranelift's IR. `x86`: its vector loops as machine code of our own, where the CPU has vectors of 256
-//!   or 512 bits.
-//! * `routines`, `contract`: what is compiled ahead of time: functions over tiles, conversions, random bits; contractions.
+//! * `plan`: what the functions of a kernel are, as data: loops over rows, operands as slots; cut
+//!   into phases of vector loops, scalar loops and calls of precompiled routines.
+//! * `clif`: a plan as a function of Cranelift's IR. `x86`: its vector loops as machine code of our
+//!   own, where the CPU has vectors of 256 or 512 bits.
+//! * `routines`, `contract`: what is compiled ahead of time: functions over tiles, conversions,
+//!   random bits; contractions.
 //! * `code`: machine code, in memory, shared within the process and kept on disk.
-//! * `run`: what a launch does with the functions, on the threads of `threads`; checks that fail leave a word in `status`.
-//! * `machine`, `target`: what is known of the processor, and what functions are compiled for. [`CpuDevice`] is all that others see.
+//! * `run`: what a launch does with the functions, on the threads of `threads`; checks that fail
+//!   leave a word in `status`.
+//! * `machine`, `target`: what is known of the processor, and what functions are compiled for.
+//!   [`CpuDevice`] is all that others see.
 //!
-//! No two of these import each other. Whatever the CPU and the number of threads, results have the bits that `tracecast_ir::kernel`
-//! defines.
+//! No two of these import each other. Whatever the CPU and the number of threads, results have the
+//! bits that `tracecast_ir::kernel` defines.
 
 mod checksum;
 mod clif;

@@ -1,13 +1,15 @@
-//! What is known of the processor: the vector instructions that code may use, and its caches; and [`Machine`], all that the schedule of a product depends on.
+//! What is known of the processor: the vector instructions that code may use, and its caches; and
+//! [`Machine`], all that the schedule of a product depends on.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-/// The vector instructions that a [`CpuDevice`](crate::CpuDevice) may use: in compiled loops, precompiled routines and contractions alike.
-/// Results do not depend on it.
+/// The vector instructions that a [`CpuDevice`](crate::CpuDevice) may use: in compiled loops,
+/// precompiled routines and contractions alike. Results do not depend on it.
 ///
-/// A CPU that lacks some uses the next best that it has. Where there is nothing to choose, as on 64-bit Arm, all are the same.
+/// A CPU that lacks some uses the next best that it has. Where there is nothing to choose, as on
+/// 64-bit Arm, all are the same.
 ///
 /// ```
 /// use tracecast_codegen::Vectors;
@@ -110,7 +112,8 @@ impl InstructionSet {
 pub(crate) enum Width {
     /// AVX2, FMA and F16C: positions go by sixteens, and the last ones are masked or copied.
     Bits256,
-    /// AVX-512 with F, BW, DQ and VL: positions go by 32, then by 16; there are twice as many registers, and any instruction can leave lanes out.
+    /// AVX-512 with F, BW, DQ and VL: positions go by 32, then by 16; there are twice as many
+    /// registers, and any instruction can leave lanes out.
     Bits512,
 }
 
@@ -129,9 +132,10 @@ impl Width {
     }
 }
 
-/// The least work of a part, counted in cheap element operations: some ten microseconds. Giving a part to a thread that is awake takes
-/// less than one, but what it writes has to be fetched by who reads it next, which on some machines takes longer than what it saves for
-/// parts half as large. Tests split nearly everything.
+/// The least work of a part, counted in cheap element operations: some ten microseconds. Giving a
+/// part to a thread that is awake takes less than one, but what it writes has to be fetched by who
+/// reads it next, which on some machines takes longer than what it saves for parts half as large.
+/// Tests split nearly everything.
 const SPLIT: usize = if cfg!(test) { 256 } else { 64 * 1024 };
 
 /// The data caches that a core sees, in bytes.
@@ -149,7 +153,8 @@ impl Caches {
     /// What a CPU has of which nothing is known.
     const USUAL: Caches = Caches { l1: 32 << 10, l2: 512 << 10, l3: 4 << 20 };
 
-    /// The results of a kernel that moves this number of bytes are in no near cache when it runs again.
+    /// The results of a kernel that moves this number of bytes are in no near cache when it runs
+    /// again.
     pub(crate) fn far_from(&self) -> usize {
         4 * self.l2
     }
@@ -192,7 +197,8 @@ impl Caches {
     }
 }
 
-/// A core, as far as products depend on it. The instructions must be the CPU's where products run, as [`InstructionSet::of`] ensures.
+/// A core, as far as products depend on it. The instructions must be the CPU's where products run,
+/// as [`InstructionSet::of`] ensures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cpu {
     /// The vectors that are used.
@@ -203,9 +209,11 @@ pub(crate) struct Cpu {
     pub(crate) caches: Caches,
 }
 
-/// All that the schedule of a product depends on besides the product: a core, and how many threads share the work.
+/// All that the schedule of a product depends on besides the product: a core, and how many threads
+/// share the work.
 ///
-/// A schedule may be chosen for any machine of this architecture. It runs only on the one that it is chosen for.
+/// A schedule may be chosen for any machine of this architecture. It runs only on the one that it
+/// is chosen for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// One of its cores.
@@ -215,8 +223,9 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine that is the same on every computer: `avx512-pairs` (AVX-512 that multiplies bf16 in pairs), `avx512`, `avx2`, `portable` or `neon`, each with
-    /// the caches of a core that has them. `None` for another name, and for the vectors of another architecture.
+    /// A machine that is the same on every computer: `avx512-pairs` (AVX-512 that multiplies bf16
+    /// in pairs), `avx512`, `avx2`, `portable` or `neon`, each with the caches of a core that has
+    /// them. `None` for another name, and for the vectors of another architecture.
     ///
     /// ```
     /// use tracecast_codegen::Machine;

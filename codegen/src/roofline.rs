@@ -9,10 +9,12 @@ use tracecast_runtime::Limits;
 /// Elements that a thread goes through: more than its share of any cache.
 const ELEMENTS: usize = 8 << 20;
 
-/// What that many threads, one on each core at most, can do at best on this machine with these vectors: fused multiply-adds in registers;
-/// reading memory or scaling it in place, whichever moves more.
+/// What that many threads, one on each core at most, can do at best on this machine with these
+/// vectors: fused multiply-adds in registers; reading memory or scaling it in place, whichever
+/// moves more.
 ///
-/// Both are measured, in some 50 ms, and hold for the moment: other work on the machine lowers them as it lowers kernels.
+/// Both are measured, in some 50 ms, and hold for the moment: other work on the machine lowers them
+/// as it lowers kernels.
 ///
 /// ```
 /// use tracecast_codegen::{Vectors, measure_limits};

@@ -1,7 +1,9 @@
-//! The status word of a run: number and offending value of the first check that fails, kept as an atomic minimum by the threads.
+//! The status word of a run: number and offending value of the first check that fails, kept as an
+//! atomic minimum by the threads.
 //!
-//! The number of the check is in the upper 16 bits. Below is what it found with [`BIAS`] added, or 0 if the check is about no number;
-//! numbers beyond [`LARGEST`] count as that. No check has failed while all bits are set.
+//! The number of the check is in the upper 16 bits. Below is what it found with [`BIAS`] added, or
+//! 0 if the check is about no number; numbers beyond [`LARGEST`] count as that. No check has failed
+//! while all bits are set.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +19,8 @@ pub(crate) fn fine() -> AtomicU64 {
     AtomicU64::new(u64::MAX)
 }
 
-/// The word for a check that has found nothing or, with what it found added to [`BIAS`] and that to the word, something.
+/// The word for a check that has found nothing or, with what it found added to [`BIAS`] and that to
+/// the word, something.
 pub(crate) fn word(check: u32) -> i64 {
     (u64::from(check.min(u32::from(u16::MAX) - 1)) << BITS) as i64
 }

@@ -26,7 +26,8 @@ pub(crate) struct Target {
     pub(crate) core_cache: i64,
     /// Kernels that touch that many bytes write past the caches.
     pub(crate) streamed_from: i64,
-    /// All of this and the compiler in a few letters: code for the same kernel and identity is the same.
+    /// All of this and the compiler in a few letters: code for the same kernel and identity is the
+    /// same.
     pub(crate) identity: String,
 }
 
@@ -82,7 +83,8 @@ pub(crate) fn target(vectors: Vectors) -> std::result::Result<Target, Error> {
     // Vector loops are called as the System V ABI has it.
     let vector_width =
         Width::of(instructions).filter(|_| isa.default_call_conv() == CallConv::SystemV);
-    // Four cores share the last cache. Tests stream nearly everything, and have little that is near.
+    // Four cores share the last cache. Tests stream nearly everything, and have little that is
+    // near.
     let caches = Caches::of_machine();
     let (core_cache, streamed_from) = match cfg!(test) {
         true => (1 << 14, 1 << 10),

@@ -1,5 +1,5 @@
-//! Trainings that show what a loss scaler is for: a loss too small for f16, handwritten digits in three precisions, and gradients
-//! that are made infinite at random.
+//! Trainings that show what a loss scaler is for: a loss too small for f16, handwritten digits in
+//! three precisions, and gradients that are made infinite at random.
 
 use flate2::read::GzDecoder;
 use std::io::Read;
@@ -63,8 +63,8 @@ impl Digits {
         (x, Tensor::new([rows.len()], &y).expect("as many labels"))
     }
 
-    /// Trains a perceptron with one hidden layer of 128 by AdamW. About `poison` of a thousand steps get a loss of
-    /// infinity or NaN.
+    /// Trains a perceptron with one hidden layer of 128 by AdamW. About `poison` of a thousand
+    /// steps get a loss of infinity or NaN.
     ///
     /// # Errors
     /// Those of compiling and running.
@@ -114,8 +114,8 @@ impl Digits {
     }
 }
 
-/// The first and the last loss of a training by SGD on a loss that is multiplied by 2^-20, with a rate that makes up for it. The
-/// losses are told without that factor.
+/// The first and the last loss of a training by SGD on a loss that is multiplied by 2^-20, with a
+/// rate that makes up for it. The losses are told without that factor.
 ///
 /// # Errors
 /// Those of compiling and running.

@@ -1,7 +1,7 @@
 //! What loss scaling is for, in figures: `cargo run --release --example loss_scaling`.
 //!
-//! A loss multiplied by 2^-20 does not train in f16 unless it is scaled; digits over five seeds in three precisions; and the same
-//! with one of fifty steps spoiled by infinity or NaN.
+//! A loss multiplied by 2^-20 does not train in f16 unless it is scaled; digits over five seeds in
+//! three precisions; and the same with one of fifty steps spoiled by infinity or NaN.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 

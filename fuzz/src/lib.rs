@@ -1,5 +1,6 @@
-//! What is fuzzed, as functions of bytes that panic where something is wrong. `targets/` hands them to libFuzzer, `run` builds and starts it, and
-//! `tests/fuzz.rs` of the workspace tries each on its corpus and on mutations of fixed seeds.
+//! What is fuzzed, as functions of bytes that panic where something is wrong. `targets/` hands them
+//! to libFuzzer, `run` builds and starts it, and `tests/fuzz.rs` of the workspace tries each on its
+//! corpus and on mutations of fixed seeds.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
 

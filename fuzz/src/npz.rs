@@ -1,5 +1,6 @@
-//! Any bytes as an archive of arrays, and archives built of them with arrays of every kind: an error, or tensors whose names are all different,
-//! whose types are known before they are unpacked, and that write and read back to the same.
+//! Any bytes as an archive of arrays, and archives built of them with arrays of every kind: an
+//! error, or tensors whose names are all different, whose types are known before they are unpacked,
+//! and that write and read back to the same.
 
 use crate::scratch::within;
 use crate::support::dice::Dice;
@@ -96,7 +97,8 @@ fn built(dice: &mut Dice) {
     }
 }
 
-/// numpy's names of dtypes, the bytes of an element, and the dtype here, where elements are held as they are.
+/// numpy's names of dtypes, the bytes of an element, and the dtype here, where elements are held as
+/// they are.
 const KINDS: [(&str, usize, Option<DType>); 14] = [
     ("<f4", 4, Some(DType::F32)),
     ("<f8", 8, Some(DType::F64)),
@@ -165,7 +167,8 @@ fn archive(arrays: &[Array], dice: &mut Dice) -> Vec<u8> {
         };
         let mut sum = flate2::Crc::new();
         sum.update(npy);
-        // What the header of an entry and its line in the directory have in common; names are UTF-8.
+        // What the header of an entry and its line in the directory have in common; names are
+        // UTF-8.
         let mut about = vec![20, 0, 0, 8, if deflated { 8 } else { 0 }, 0, 0, 0, 33, 0];
         about.extend(sum.sum().to_le_bytes());
         about.extend((data.len() as u32).to_le_bytes());

@@ -1,4 +1,5 @@
-//! Any bytes as a policy file: an error, or a set, table or list that writes and reads back to the same, can be reviewed and compared, and decides.
+//! Any bytes as a policy file: an error, or a set, table or list that writes and reads back to the
+//! same, can be reviewed and compared, and decides.
 
 use std::sync::Arc;
 use tracecast_ir::ops::prelude::*;
@@ -64,7 +65,8 @@ fn inserts(script: &ScriptTable) {
     }
 }
 
-/// Writes a set and reads it, compares it with PyTorch's, tries its patterns on long names, and records a program under it.
+/// Writes a set and reads it, compares it with PyTorch's, tries its patterns on long names, and
+/// records a program under it.
 fn decides(set: PolicySet) {
     let text = set.to_toml();
     let again = PolicySet::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));

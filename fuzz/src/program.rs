@@ -1,5 +1,6 @@
-//! Random programs through all passes and both engines: every choice of a program, its devices and its data is a byte. Some are explained,
-//! compiled with fewer roundings, or listed as plans and code besides.
+//! Random programs through all passes and both engines: every choice of a program, its devices and
+//! its data is a byte. Some are explained, compiled with fewer roundings, or listed as plans and
+//! code besides.
 
 use crate::outcome::{Outcome, devices, follow, wild_inputs};
 use crate::support::dice::Dice;

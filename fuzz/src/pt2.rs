@@ -1,5 +1,6 @@
-//! Any bytes as an archive of `torch.export`, and any text as the program of one: an error, or a model whose tensors are of their types and whose
-//! program is recorded, with memory that the size of the file bounds.
+//! Any bytes as an archive of `torch.export`, and any text as the program of one: an error, or a
+//! model whose tensors are of their types and whose program is recorded, with memory that the size
+//! of the file bounds.
 
 use crate::scratch::within;
 use std::path::Path;
@@ -10,7 +11,8 @@ use tracecast_runtime::Result;
 /// The bytes of each weight of an archive that is built here.
 const WEIGHT: usize = 96;
 
-/// Tries it: a file behind 0; behind 1 the program, the weights' and the constants' descriptions of an archive, with zeros between them.
+/// Tries it: a file behind 0; behind 1 the program, the weights' and the constants' descriptions of
+/// an archive, with zeros between them.
 pub fn run(bytes: &[u8]) {
     match bytes {
         [0, file @ ..] => drop(within(|folder| tried(&folder.join("fuzz.pt2"), file))),

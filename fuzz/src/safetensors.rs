@@ -1,5 +1,6 @@
-//! Any bytes as a file of tensors, as its header, and as an index of several; and files built with tensors of every kind: an error, or tensors
-//! whose types are known before they are read, and that write and read back to the same.
+//! Any bytes as a file of tensors, as its header, and as an index of several; and files built with
+//! tensors of every kind: an error, or tensors whose types are known before they are read, and that
+//! write and read back to the same.
 
 use crate::scratch::within;
 use crate::support::dice::Dice;

@@ -1,5 +1,5 @@
-//! Any bytes as the text of programs: an error at a place of the text, or graphs that print and read back to the same, under autocast too,
-//! and whose kernels print.
+//! Any bytes as the text of programs: an error at a place of the text, or graphs that print and
+//! read back to the same, under autocast too, and whose kernels print.
 
 use tracecast_ir::policy::{DeviceType, Region};
 use tracecast_ir::text::{ParseOptions, parse, parse_file, parse_under, parse_with};

@@ -74,13 +74,14 @@ pub struct Matched {
 }
 
 impl Graph {
-    /// What `policies` decide about each node of a traced program, also where that changes nothing; `None` for an op that no
-    /// policy ever sees.
+    /// What `policies` decide about each node of a traced program, also where that changes nothing;
+    /// `None` for an op that no policy ever sees.
     pub fn decisions(&self, policies: &PolicySet) -> Vec<Option<Decision>> {
         self.put_questions(|query| policies.decide(query))
     }
 
-    /// For each rule of `policies`, in order, the nodes of a traced program that it is about, whether or not a stronger rule decides.
+    /// For each rule of `policies`, in order, the nodes of a traced program that it is about,
+    /// whether or not a stronger rule decides.
     pub fn matched_by(&self, policies: &PolicySet) -> Vec<Matched> {
         let rules: Vec<&Rule> = policies.rules().collect();
         let about = self.put_questions(|query| {

@@ -25,13 +25,15 @@ pub enum SizeError {
 }
 
 impl Graph {
-    /// What names are worth when inputs have these types, checked against bounds and guards. A name has the value of the first axis that it
-    /// is alone, or the one that is `given` by itself. One that is nowhere alone has the value that makes an axis such as `2 * n + 1` what it is.
+    /// What names are worth when inputs have these types, checked against bounds and guards. A name
+    /// has the value of the first axis that it is alone, or the one that is `given` by itself. One
+    /// that is nowhere alone has the value that makes an axis such as `2 * n + 1` what it is.
     ///
     /// Inputs that are missing or of another dtype are left to those who run the program.
     ///
     /// # Errors
-    /// An input of another rank, a name with two values, an axis that is not what names make of it, a bound or a guard that is not kept, a name without a value.
+    /// An input of another rank, a name with two values, an axis that is not what names make of it,
+    /// a bound or a guard that is not kept, a name without a value.
     pub fn values<'a>(
         &self,
         ty_of: &dyn Fn(&str) -> Option<&'a TensorType>,
@@ -94,7 +96,8 @@ impl Graph {
         Ok(values)
     }
 
-    /// The program in which names have these values. Nodes keep their numbers, so what was worked out for one program holds for the other.
+    /// The program in which names have these values. Nodes keep their numbers, so what was worked
+    /// out for one program holds for the other.
     ///
     /// ```
     /// use tracecast_ir::Values;
@@ -114,7 +117,8 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// A bound or a size guard that the values do not keep, a size that becomes negative or too large: with the op and its line.
+    /// A bound or a size guard that the values do not keep, a size that becomes negative or too
+    /// large: with the op and its line.
     pub fn at(&self, values: &Values) -> Result<Graph, TraceError> {
         let failed = |op: &str, message: String, source_line: String, scope: &str| TraceError {
             op: op.to_owned(),

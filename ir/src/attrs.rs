@@ -102,7 +102,8 @@ fn fmt_list<T>(
 
 /// The named constants of a node, sorted by name.
 ///
-/// Nodes of one program after the other share them, so a copy costs a count; who sets one gets a list of their own.
+/// Nodes of one program after the other share them, so a copy costs a count; who sets one gets a
+/// list of their own.
 #[derive(Clone, Debug, Default)]
 pub struct Attrs(Option<Arc<List>>);
 

@@ -1,4 +1,5 @@
-//! What can go wrong with a program: while it is recorded, read from text, verified, or goes through passes.
+//! What can go wrong with a program: while it is recorded, read from text, verified, or goes
+//! through passes.
 
 use std::fmt;
 use thiserror::Error;

@@ -1,7 +1,8 @@
 //! [`Graph`]: a petgraph DAG of ops that only ever grows, and read-only views of it.
 //!
-//! Nodes are numbered in the order of recording, which is a topological order. Operand order lives on edges. Only a
-//! [`Tracer`](crate::Tracer) adds nodes; dead code disappears when a graph is traced again.
+//! Nodes are numbered in the order of recording, which is a topological order. Operand order lives
+//! on edges. Only a [`Tracer`](crate::Tracer) adds nodes; dead code disappears when a graph is
+//! traced again.
 
 use crate::op::{OpName, OpRef};
 use crate::point::{Origin, Point};
@@ -58,7 +59,8 @@ impl fmt::Display for Source {
     }
 }
 
-/// How many flat operands each operand of the schema takes: 1, 0 or 1 if optional, any number for a list.
+/// How many flat operands each operand of the schema takes: 1, 0 or 1 if optional, any number for a
+/// list.
 pub type Groups = SmallVec<[u16; 4]>;
 
 /// One op application.
@@ -76,7 +78,8 @@ pub struct Node {
     pub decision: Option<Box<Decision>>,
     /// The autocast state it was recorded under: an index into [`Graph::regions`].
     pub region: u32,
-    /// The innermost checkpoint region that it was recorded in; 0 for none. See [`Graph::checkpoints_of`].
+    /// The innermost checkpoint region that it was recorded in; 0 for none. See
+    /// [`Graph::checkpoints_of`].
     pub checkpoint: u32,
     /// The module path, such as `encoder.0.attention`; empty at the top.
     pub scope: Arc<str>,
@@ -153,7 +156,8 @@ pub struct Graph {
     pub(crate) sizes: Sizes,
     /// The words that a text called values by.
     pub(crate) written: Vec<(ValueId, String)>,
-    /// True once it is verified: what is recorded from now on stands for its nodes, no longer for those it was made from.
+    /// True once it is verified: what is recorded from now on stands for its nodes, no longer for
+    /// those it was made from.
     pub(crate) settled: bool,
     /// What has been found out about it.
     pub(crate) note: Note,
@@ -171,7 +175,9 @@ struct Index {
     updated: HashSet<usize>,
 }
 
-/// What an analysis has found out about a program, kept with it so that who comes next need not find it out again: at most one finding. Two programs that differ in nothing else are the same program.
+/// What an analysis has found out about a program, kept with it so that who comes next need not
+/// find it out again: at most one finding. Two programs that differ in nothing else are the same
+/// program.
 #[derive(Clone, Default)]
 pub(crate) struct Note(Option<Arc<dyn Any + Send + Sync>>);
 
@@ -259,8 +265,9 @@ impl Graph {
         &self.updates
     }
 
-    /// The words by which the text that it was read from called results of ops, such as `hidden` for `%hidden`, in order. Text that
-    /// is printed numbers them anew, and a pass makes other values.
+    /// The words by which the text that it was read from called results of ops, such as `hidden`
+    /// for `%hidden`, in order. Text that is printed numbers them anew, and a pass makes other
+    /// values.
     pub fn written(&self) -> &[(ValueId, String)] {
         &self.written
     }
@@ -275,8 +282,8 @@ impl Graph {
         &self.regions[self.dag[id].region as usize]
     }
 
-    /// The checkpoint regions that a node lies in, the innermost first. Backward recomputes what was recorded in them: see
-    /// [`Tracer::checkpoint`](crate::Tracer::checkpoint).
+    /// The checkpoint regions that a node lies in, the innermost first. Backward recomputes what
+    /// was recorded in them: see [`Tracer::checkpoint`](crate::Tracer::checkpoint).
     pub fn checkpoints_of(&self, id: NodeId) -> impl Iterator<Item = u32> + '_ {
         self.checkpoints_around(self.dag[id].checkpoint)
     }
@@ -295,8 +302,8 @@ impl Graph {
         self
     }
 
-    /// The number that a size had when the program was traced: for what something costs, never for what must be right. What has none
-    /// counts as large.
+    /// The number that a size had when the program was traced: for what something costs, never for
+    /// what must be right. What has none counts as large.
     #[inline]
     pub fn hint(&self, size: Size) -> usize {
         let number = size.number().or_else(|| self.sizes.hint(size).ok());
@@ -349,7 +356,8 @@ impl Graph {
         for root in self.roots() {
             live[root.node.index()] = true;
         }
-        // Edges are recorded with the nodes that they lead to, so all uses of a node come after those of what it is made of.
+        // Edges are recorded with the nodes that they lead to, so all uses of a node come after
+        // those of what it is made of.
         for edge in self.dag.raw_edges().iter().rev() {
             if live[edge.target().index()] {
                 live[edge.source().index()] = true;
@@ -383,9 +391,11 @@ impl Graph {
             .collect()
     }
 
-    /// The program with a finding about it, in place of one that it had. What is recorded from the program has none.
+    /// The program with a finding about it, in place of one that it had. What is recorded from the
+    /// program has none.
     ///
-    /// A finding has to follow from the program alone: text does not have it, and whoever asks for it works it out if it is missing.
+    /// A finding has to follow from the program alone: text does not have it, and whoever asks for
+    /// it works it out if it is missing.
     ///
     /// ```
     /// use std::sync::Arc;

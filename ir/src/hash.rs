@@ -1,5 +1,6 @@
-//! Hash tables of numbers the program itself has given out: nodes, values, places. Nobody can choose them to collide, so their hash
-//! is a multiplication and not the standard one, which resists attacks and takes five times as long.
+//! Hash tables of numbers the program itself has given out: nodes, values, places. Nobody can
+//! choose them to collide, so their hash is a multiplication and not the standard one, which
+//! resists attacks and takes five times as long.
 
 use rustc_hash::FxBuildHasher;
 pub use rustc_hash::FxHasher;

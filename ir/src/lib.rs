@@ -1,8 +1,10 @@
-//! The language of tracecast: typed tensor programs, the ops they are made of, the kernels they become, and what all of it means.
+//! The language of tracecast: typed tensor programs, the ops they are made of, the kernels they
+//! become, and what all of it means.
 //!
-//! A program is a [`Graph`]: a petgraph DAG of [`Node`]s that only ever grows. Everything that builds one (user code, the text
-//! parser, every pass) records ops with a [`Tracer`]; a pass is a [retrace](Graph::retrace). An op is one record, [`op::OpDef`],
-//! with one field per stage of the pipeline. [`verify()`] is the only maker of [`Verified`]. A [`kernel::Kernel`] is what a device
+//! A program is a [`Graph`]: a petgraph DAG of [`Node`]s that only ever grows. Everything that
+//! builds one (user code, the text parser, every pass) records ops with a [`Tracer`]; a pass is a
+//! [retrace](Graph::retrace). An op is one record, [`op::OpDef`], with one field per stage of the
+//! pipeline. [`verify()`] is the only maker of [`Verified`]. A [`kernel::Kernel`] is what a device
 //! compiles.
 //!
 //! This crate knows no pass, no device and no buffer.

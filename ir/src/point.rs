@@ -1,9 +1,11 @@
-//! [`Point`]: one change of dtype that a program asks for, with the reason; and how a node knows which points it stands for.
+//! [`Point`]: one change of dtype that a program asks for, with the reason; and how a node knows
+//! which points it stands for.
 //!
-//! Passes move casts, share them, cancel them. So that every cast of the last program can still be explained, each carries the
-//! numbers of the points it stands for. A cast that a retrace records again keeps its points; one that replaces several has
-//! those of all; one that appears for the first time makes a new point, for the reason that the pass has [given](Tracer::because).
-//! A point that no cast of a program stands for any longer has been cancelled.
+//! Passes move casts, share them, cancel them. So that every cast of the last program can still be
+//! explained, each carries the numbers of the points it stands for. A cast that a retrace records
+//! again keeps its points; one that replaces several has those of all; one that appears for the
+//! first time makes a new point, for the reason that the pass has [given](Tracer::because). A point
+//! that no cast of a program stands for any longer has been cancelled.
 
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::OpName;
@@ -58,7 +60,8 @@ pub struct Origin {
     pub node: Option<NodeId>,
     /// True if it is part of that node's gradient.
     pub backward: bool,
-    /// The nodes of the program last verified that it was recorded for, by which the verifier knows what of them is still there.
+    /// The nodes of the program last verified that it was recorded for, by which the verifier knows
+    /// what of them is still there.
     pub stands_for: SmallVec<[NodeId; 2]>,
     /// What a `cast` or `round_to` stands for; empty for other ops.
     pub points: SmallVec<[PointId; 2]>,
@@ -87,7 +90,8 @@ impl Tracer {
         out
     }
 
-    /// Runs `body` with casts recorded as standing for these points; for none of them, for new ones.
+    /// Runs `body` with casts recorded as standing for these points; for none of them, for new
+    /// ones.
     pub fn standing_for<R>(&self, points: &[PointId], body: impl FnOnce() -> R) -> R {
         let points = SmallVec::from_slice(points);
         let before = std::mem::replace(&mut self.trail.borrow_mut().origin.points, points);
@@ -120,7 +124,8 @@ impl Tracer {
         out
     }
 
-    /// Lets a node that is recorded already stand for the one that would be recorded here as well; a cast, for its points too.
+    /// Lets a node that is recorded already stand for the one that would be recorded here as well;
+    /// a cast, for its points too.
     pub fn also_stands(&self, value: Var<'_>) {
         if value.is_poison() {
             return;

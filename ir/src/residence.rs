@@ -1,9 +1,11 @@
 //! Where values live, as policies see it.
 //!
-//! A port lives where it says, and so does a constant that says so. Any other constant with an axis lives nowhere yet: it is taken
-//! to be where the operands beside it are, as if it had been made there; one without axes is a number on the cpu, as in PyTorch. The
-//! results of an op live where its operands do. A cpu operand does not count beside one of another device, which PyTorch allows to
-//! tensors without axes alone; here a program says nothing about memory, so nothing has to be moved.
+//! A port lives where it says, and so does a constant that says so. Any other constant with an axis
+//! lives nowhere yet: it is taken to be where the operands beside it are, as if it had been made
+//! there; one without axes is a number on the cpu, as in PyTorch. The results of an op live where
+//! its operands do. A cpu operand does not count beside one of another device, which PyTorch allows
+//! to tensors without axes alone; here a program says nothing about memory, so nothing has to be
+//! moved.
 
 use crate::TensorType;
 use crate::graph::{Graph, NodeId};
@@ -35,7 +37,8 @@ pub(crate) fn together(
     Ok(all)
 }
 
-/// [`together`], with the first device for operands that live on several: an op that no policy sees may take such.
+/// [`together`], with the first device for operands that live on several: an op that no policy sees
+/// may take such.
 pub(crate) fn of_result(operands: impl IntoIterator<Item = Residence>) -> Residence {
     together(operands).unwrap_or_else(|(first, _)| Some(first))
 }
@@ -46,8 +49,9 @@ pub(crate) fn beside(operand: Residence, together: Residence) -> DeviceType {
 }
 
 impl Graph {
-    /// The device type that each node's results live on, as policies see it: that of its port, or that of its operands. `None` for
-    /// what is made of constants alone: it lives where the operands beside it do.
+    /// The device type that each node's results live on, as policies see it: that of its port, or
+    /// that of its operands. `None` for what is made of constants alone: it lives where the
+    /// operands beside it do.
     pub fn devices(&self) -> Vec<Option<DeviceType>> {
         let mut devices: Vec<Residence> = vec![None; self.len()];
         for port in &self.ports {

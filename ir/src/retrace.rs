@@ -8,14 +8,16 @@ use crate::policy::PolicySet;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The new values of the old graph's nodes; ids, so that it does not depend on the tracer's lifetime.
+/// The new values of the old graph's nodes; ids, so that it does not depend on the tracer's
+/// lifetime.
 pub type Mapping = Vec<SmallVec<[ValueId; 1]>>;
 
 impl Graph {
-    /// Traces the graph again, explicitly (see [`Tracer::explicit`]): ports first, then for every live node in order whatever `rule`
-    /// records in its place, then outputs and updates.
+    /// Traces the graph again, explicitly (see [`Tracer::explicit`]): ports first, then for every
+    /// live node in order whatever `rule` records in its place, then outputs and updates.
     ///
-    /// Source line, module path, checkpoint region and the op it is a part of are those of what the rule records; autocast regions are off.
+    /// Source line, module path, checkpoint region and the op it is a part of are those of what the
+    /// rule records; autocast regions are off.
     ///
     /// # Errors
     /// The first op that could not be recorded.
@@ -28,11 +30,12 @@ impl Graph {
         tracer.finish()
     }
 
-    /// Every node recorded again under other policies: in its own region, or in `ambient` if it lies in none.
+    /// Every node recorded again under other policies: in its own region, or in `ambient` if it
+    /// lies in none.
     ///
-    /// An op that was expanded when it was recorded stays the parts that it was expanded into there, with the dtypes they have got.
-    /// For the graph that user code would give elsewhere, record that code again;
-    /// [`text::parse_under`](crate::text::parse_under) does so for a text.
+    /// An op that was expanded when it was recorded stays the parts that it was expanded into
+    /// there, with the dtypes they have got. For the graph that user code would give elsewhere,
+    /// record that code again; [`text::parse_under`](crate::text::parse_under) does so for a text.
     ///
     /// # Errors
     /// The first op that could not be recorded.
@@ -110,8 +113,9 @@ impl Graph {
 }
 
 impl Tracer {
-    /// Records a node of another graph as it is on these operands. As [`again`](Tracer::again), and at less cost where they have the types
-    /// that the node's own operands have: its results then have theirs.
+    /// Records a node of another graph as it is on these operands. As [`again`](Tracer::again), and
+    /// at less cost where they have the types that the node's own operands have: its results then
+    /// have theirs.
     pub fn carry<'t>(&'t self, graph: &Graph, id: NodeId, args: Args<'t>) -> Results<'t> {
         let node = graph.node(id);
         match self.takes_alike(graph, id, &args) {

@@ -7,8 +7,8 @@ use std::ops::{Deref, DerefMut, Index, Range, RangeFrom, RangeFull, RangeInclusi
 
 /// The sizes of a tensor along its axes; a scalar has none.
 ///
-/// A shape dereferences to a slice of [`Size`]s, which are numbers or expressions of names. The shape of an op that failed has a size of
-/// [`Size::UNKNOWN`] wherever it is asked for one.
+/// A shape dereferences to a slice of [`Size`]s, which are numbers or expressions of names. The
+/// shape of an op that failed has a size of [`Size::UNKNOWN`] wherever it is asked for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shape(SmallVec<[Size; 4]>);
 
@@ -69,7 +69,8 @@ impl Shape {
         self.0.iter().map(|size| size.get()).collect()
     }
 
-    /// The number of elements, or `None` if it is not a number or does not fit in memory's index type.
+    /// The number of elements, or `None` if it is not a number or does not fit in memory's index
+    /// type.
     ///
     /// The sizes other than zero must multiply without overflow even when some axis is empty.
     pub fn checked_numel(&self) -> Option<usize> {
@@ -83,7 +84,8 @@ impl Shape {
         Some(if numbers.contains(&0) { 0 } else { solid })
     }
 
-    /// Row-major strides in elements. An axis that is known to be empty counts as one of a single position: nothing lies there.
+    /// Row-major strides in elements. An axis that is known to be empty counts as one of a single
+    /// position: nothing lies there.
     pub fn strides(&self) -> SmallVec<[Size; 4]> {
         let mut strides: SmallVec<[Size; 4]> = SmallVec::from_elem(Size::from(1), self.rank());
         for axis in (1..self.rank()).rev() {
@@ -93,9 +95,11 @@ impl Shape {
         strides
     }
 
-    /// The shape that `self` and `other` stretch to, numpy's rule: align at the last axis, sizes equal or one of them 1.
+    /// The shape that `self` and `other` stretch to, numpy's rule: align at the last axis, sizes
+    /// equal or one of them 1.
     ///
-    /// No value of a name is looked at: only the number 1 stretches, and expressions agree if they are the same.
+    /// No value of a name is looked at: only the number 1 stretches, and expressions agree if they
+    /// are the same.
     ///
     /// # Errors
     /// If two aligned sizes differ and neither is 1.
@@ -103,8 +107,8 @@ impl Shape {
         self.broadcast_if(other, &|_, _| false)
     }
 
-    /// As [`broadcast`](Shape::broadcast), where sizes of unlike form are equal if `equal` says so. What would help is asked in order:
-    /// that they are equal, and that one of them is 1.
+    /// As [`broadcast`](Shape::broadcast), where sizes of unlike form are equal if `equal` says so.
+    /// What would help is asked in order: that they are equal, and that one of them is 1.
     ///
     /// # Errors
     /// If two aligned sizes differ and neither is 1.

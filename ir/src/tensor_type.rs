@@ -38,10 +38,12 @@ impl TensorType {
         self.numel() * self.dtype.bytes()
     }
 
-    /// Checks that it is the type of something that exists: every size is a number, and the size in bytes can be addressed.
+    /// Checks that it is the type of something that exists: every size is a number, and the size in
+    /// bytes can be addressed.
     ///
     /// # Errors
-    /// As [`check_size`](TensorType::check_size), or if a size depends on names or is of an op that failed.
+    /// As [`check_size`](TensorType::check_size), or if a size depends on names or is of an op that
+    /// failed.
     pub fn check_numbers(&self) -> Result<(), String> {
         if self.shape.has_names() || self.shape.is_unknown() {
             return Err(format!("{self} has a size that is no number"));
@@ -49,11 +51,13 @@ impl TensorType {
         self.check_size()
     }
 
-    /// Checks that sizes that are numbers are not negative, and that the size in bytes can be addressed, with room to compute with it. Axes of
-    /// size 0 do not make others smaller. What names make of it is checked when they have numbers.
+    /// Checks that sizes that are numbers are not negative, and that the size in bytes can be
+    /// addressed, with room to compute with it. Axes of size 0 do not make others smaller. What
+    /// names make of it is checked when they have numbers.
     ///
     /// # Errors
-    /// If a size is negative, or the element count or the byte count overflows or is beyond every machine's memory.
+    /// If a size is negative, or the element count or the byte count overflows or is beyond every
+    /// machine's memory.
     pub fn check_size(&self) -> Result<(), String> {
         const LARGEST: i64 = 1 << 56;
         let mut bytes = Some(self.dtype.bytes().max(1) as i64);

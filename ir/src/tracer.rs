@@ -1,8 +1,9 @@
 //! [`Tracer`]: the only way a node comes to be.
 //!
-//! User code, the text parser and every pass record through [`Tracer::apply`]. A user's tracer looks every op up in its policies
-//! and stores the decision on the node; a pass's tracer is *explicit*: it records casts and expansions that an op asks for as
-//! nodes of their own. The first error is kept with its source line and returned by [`Tracer::finish`].
+//! User code, the text parser and every pass record through [`Tracer::apply`]. A user's tracer
+//! looks every op up in its policies and stores the decision on the node; a pass's tracer is
+//! *explicit*: it records casts and expansions that an op asks for as nodes of their own. The first
+//! error is kept with its source line and returned by [`Tracer::finish`].
 
 mod blame;
 mod checkpoint;
@@ -62,8 +63,8 @@ struct State {
     called: Option<Called>,
     /// The ops that are not of the table.
     named: HashMap<OpName, OpRef>,
-    /// The addresses of the ops that are known to be the only ones of their names here. Each lives as long as the trace: it is of a table or
-    /// in `named`.
+    /// The addresses of the ops that are known to be the only ones of their names here. Each lives
+    /// as long as the trace: it is of a table or in `named`.
     checked: FxHashSet<usize>,
     /// How many nodes of a module path and op there are: the next one's number in its name.
     counts: HashMap<(Arc<str>, OpName), usize>,
@@ -91,7 +92,8 @@ impl Tracer {
         Tracer::make(Graph::new(name), policies, false)
     }
 
-    /// A tracer for a pass: no policies; casts and expansions become nodes as soon as an op asks for them.
+    /// A tracer for a pass: no policies; casts and expansions become nodes as soon as an op asks
+    /// for them.
     pub fn explicit(name: &str) -> Self {
         Tracer::make(Graph::new(name), Arc::new(PolicySet::empty()), true)
     }
@@ -149,7 +151,8 @@ impl Tracer {
         self.port(name, ty, Role::State, false, DeviceType::Cpu)
     }
 
-    /// A value from outside. A second request for a port of that name gives the same value, if type and role agree.
+    /// A value from outside. A second request for a port of that name gives the same value, if type
+    /// and role agree.
     #[track_caller]
     pub fn port(
         &self,
@@ -246,7 +249,8 @@ impl Tracer {
 
     /// Records an op and returns its results.
     ///
-    /// An op that cannot be recorded leaves the first such error for [`Tracer::finish`] and returns values that other ops pass on.
+    /// An op that cannot be recorded leaves the first such error for [`Tracer::finish`] and returns
+    /// values that other ops pass on.
     #[track_caller]
     pub fn apply<'t>(&'t self, op: impl Into<OpRef>, args: Args<'t>, attrs: Attrs) -> Results<'t> {
         self.applied(op.into(), args, attrs)
@@ -353,8 +357,8 @@ impl Tracer {
         args.vars.iter().map(|v| graph.ty(v.id).clone()).collect()
     }
 
-    /// True if a node of another graph can be recorded here on these operands as it was there: they have the types that its operands have
-    /// there, and its rule takes such as they are.
+    /// True if a node of another graph can be recorded here on these operands as it was there: they
+    /// have the types that its operands have there, and its rule takes such as they are.
     pub(crate) fn takes_alike(&self, other: &Graph, id: NodeId, args: &Args<'_>) -> bool {
         let node = other.node(id);
         if !self.explicit || !node.takes_as_is || node.groups != args.groups {
@@ -368,7 +372,8 @@ impl Tracer {
             && state.checked.contains(&address(node.op.def()))
     }
 
-    /// A node like one of another graph, with the line, the module path and the region that are recorded under here.
+    /// A node like one of another graph, with the line, the module path and the region that are
+    /// recorded under here.
     pub(crate) fn copy_of(&self, node: &Node) -> Node {
         let (op, attrs, results) = (node.op.clone(), node.attrs.clone(), node.results.clone());
         let mut copy = self.make_node(op, attrs, results, node.groups.clone());
@@ -376,7 +381,8 @@ impl Tracer {
         copy
     }
 
-    /// Ops are distinguished by name, so one name stands for one op: that of the table, or the first of a trace.
+    /// Ops are distinguished by name, so one name stands for one op: that of the table, or the
+    /// first of a trace.
     fn refuse_namesake(&self, op: &OpRef) -> Result<(), String> {
         let address = address(op.def());
         if self.state.borrow().checked.contains(&address) {
@@ -449,8 +455,9 @@ impl Tracer {
         state.streams - 1
     }
 
-    /// Keeps an error, unless there is one already, and returns the value that stands for a failed op. It names the function or the composite op
-    /// that is being recorded, if this is one of its parts.
+    /// Keeps an error, unless there is one already, and returns the value that stands for a failed
+    /// op. It names the function or the composite op that is being recorded, if this is one of its
+    /// parts.
     #[track_caller]
     pub fn fail(&self, op: impl fmt::Display, message: impl Into<String>) -> Var<'_> {
         let mut state = self.state.borrow_mut();
@@ -470,8 +477,8 @@ impl Tracer {
         self.state.borrow().error.clone()
     }
 
-    /// Takes the first error so far, so that what follows is recorded as if there had been none: for those who look for all that is wrong with
-    /// a program.
+    /// Takes the first error so far, so that what follows is recorded as if there had been none:
+    /// for those who look for all that is wrong with a program.
     pub fn take_error(&self) -> Option<TraceError> {
         self.state.borrow_mut().error.take()
     }
@@ -514,7 +521,8 @@ impl Tracer {
         Var::poison(self)
     }
 
-    /// A value of no type, as the result of a failed op is, without an error: all that is made of it is one, too.
+    /// A value of no type, as the result of a failed op is, without an error: all that is made of
+    /// it is one, too.
     pub fn unknown(&self) -> Var<'_> {
         self.poison()
     }

@@ -1,7 +1,8 @@
-//! What becomes of user code that asks for the type of a value that has none: the result of a failed op.
+//! What becomes of user code that asks for the type of a value that has none: the result of a
+//! failed op.
 //!
-//! A recording that is guarded ends there, without a panic message: whatever the code would decide by a made-up answer is wrong.
-//! Library code handles such values by itself and is exempt.
+//! A recording that is guarded ends there, without a panic message: whatever the code would decide
+//! by a made-up answer is wrong. Library code handles such values by itself and is exempt.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -23,7 +24,8 @@ pub enum Ended {
 /// Unwinds from where unknown sizes were asked for to [`guarded`].
 struct Asked;
 
-/// Runs `body`, which ends where it asks for the type of a value that has none. Where panics abort, it goes on with a made-up type.
+/// Runs `body`, which ends where it asks for the type of a value that has none. Where panics abort,
+/// it goes on with a made-up type.
 ///
 /// # Errors
 /// If it ended early.

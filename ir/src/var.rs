@@ -38,8 +38,8 @@ impl<'t> Var<'t> {
         self.id.node.index() == POISON as usize
     }
 
-    /// Its type; f32 and a shape of [unknown](Size::UNKNOWN) sizes for the result of an op that failed, unless the recording
-    /// [ends](crate::unknown::guarded) there.
+    /// Its type; f32 and a shape of [unknown](Size::UNKNOWN) sizes for the result of an op that
+    /// failed, unless the recording [ends](crate::unknown::guarded) there.
     #[track_caller]
     pub fn ty(self) -> TensorType {
         if self.is_poison() {
@@ -71,8 +71,8 @@ impl<'t> Var<'t> {
         self.ty().shape.rank()
     }
 
-    /// The size of an axis; 1 beyond the last one. That of the result of a failed op is [unknown](Size::UNKNOWN), and only code that decides by
-    /// it ends.
+    /// The size of an axis; 1 beyond the last one. That of the result of a failed op is
+    /// [unknown](Size::UNKNOWN), and only code that decides by it ends.
     pub fn size(self, axis: usize) -> Size {
         if self.is_poison() {
             return Size::UNKNOWN;

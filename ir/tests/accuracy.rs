@@ -1,8 +1,10 @@
-//! How far each function of the list is from the exact value, for which its definition over f64 stands: every f16 and every bf16, and f32 in steps over all bit patterns.
-//! The bounds that `docs/ops.md` states are these.
+//! How far each function of the list is from the exact value, for which its definition over f64
+//! stands: every f16 and every bf16, and f32 in steps over all bit patterns. The bounds that
+//! `docs/ops.md` states are these.
 //!
-//! In 16 bits a function is computed in f32 and rounded once, so it is within 0.501 units in the last place of f16, and 0.5001 of bf16,
-//! of the exact value: half a unit of rounding, and two units of f32.
+//! In 16 bits a function is computed in f32 and rounded once, so it is within 0.501 units in the
+//! last place of f16, and 0.5001 of bf16, of the exact value: half a unit of rounding, and two
+//! units of f32.
 
 use std::collections::HashMap;
 use tracecast_ir::eval::{self, Value};
@@ -51,8 +53,9 @@ fn unit(x: f64, fraction: i32, least: i32) -> f64 {
     2f64.powi(exponent.max(least) - fraction)
 }
 
-/// The number of whose last place the units are: the exact value. Below zero `lgamma` and `digamma` have zeros of which no number
-/// says more than the difference of the two numbers that it comes from, so there it is the larger of these, and at least 1.
+/// The number of whose last place the units are: the exact value. Below zero `lgamma` and `digamma`
+/// have zeros of which no number says more than the difference of the two numbers that it comes
+/// from, so there it is the larger of these, and at least 1.
 fn scale(f: Function, x: f64, want: f64) -> f64 {
     match f {
         Function::Lgamma if x < 0.0 => want.abs().max(f.of_f64(-x).abs()).max(1.0),

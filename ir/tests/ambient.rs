@@ -1,4 +1,5 @@
-//! A text recorded in a region of the reader's choice is the graph that the same text gives with that region on its lines.
+//! A text recorded in a region of the reader's choice is the graph that the same text gives with
+//! that region on its lines.
 
 use smallvec::smallvec;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use tracecast_ir::policy::{DeviceType, Policy, PolicySet, Region, Target};
 use tracecast_ir::text::{ParseOptions, parse_under, parse_with};
 use tracecast_ir::{DType, Graph, TensorType, Tracer, ops};
 
-/// An op of a user that is expanded before policies see it, into one that every table lists, and one that has a dtype attribute.
+/// An op of a user that is expanded before policies see it, into one that every table lists, and
+/// one that has a dtype attribute.
 fn expands() -> OpRef {
     OpRef::Shared(Arc::new(OpDef {
         name: OpName::new("my_scores"),
@@ -38,7 +40,8 @@ fn expands() -> OpRef {
     }))
 }
 
-/// A line that records the sample, with the types that it gives in that region; or why the policies refuse it there.
+/// A line that records the sample, with the types that it gives in that region; or why the policies
+/// refuse it there.
 fn text(
     op: &OpRef,
     sample: &Sample,

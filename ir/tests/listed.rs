@@ -1,4 +1,5 @@
-//! Functions that policies know by a name of their own: each is asked for by it, and cast as one whole.
+//! Functions that policies know by a name of their own: each is asked for by it, and cast as one
+//! whole.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,8 +12,8 @@ use tracecast_ir::{DType, Role, TensorType, Tracer, Var};
 
 use DType::{BF16, F16, F32};
 
-/// Functions that are not asked for by the name that tables list, and the op whose policy, in every table that lists the function, is the same: what comes
-/// of the function is what comes of that op.
+/// Functions that are not asked for by the name that tables list, and the op whose policy, in every
+/// table that lists the function, is the same: what comes of the function is what comes of that op.
 const BY_ANOTHER_OP: &[(&str, &str, &str)] = &[
     ("linalg_multi_dot", "multi_dot", "matmul"),
     ("linalg_matrix_norm", "matrix_norm", "linalg_vector_norm"),
@@ -72,7 +73,8 @@ fn every_function_that_a_table_lists_is_asked_for_by_its_name() {
     assert!(wanted.iter().all(|name| asked.contains(*name)), "{asked:?}");
 }
 
-/// The dtypes that come of `record` on operands of these types in a region, and the ops that it records.
+/// The dtypes that come of `record` on operands of these types in a region, and the ops that it
+/// records.
 fn in_region(
     device: DeviceType,
     low: DType,

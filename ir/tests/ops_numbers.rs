@@ -1,5 +1,5 @@
-//! What the ops compute, by the interpreter: samples of every dtype run, gradient rules agree with differences, and the ops with a
-//! meaning of their own agree with numbers worked out here.
+//! What the ops compute, by the interpreter: samples of every dtype run, gradient rules agree with
+//! differences, and the ops with a meaning of their own agree with numbers worked out here.
 
 use std::collections::HashMap;
 use tracecast_ir::eval::{self, EvalError, Value};
@@ -66,7 +66,8 @@ fn every_sample_runs_in_every_dtype() {
     }
 }
 
-/// The sum of the results times fixed numbers, with the gradients of the op's own rule if asked for.
+/// The sum of the results times fixed numbers, with the gradients of the op's own rule if asked
+/// for.
 fn weighed_sum(op: &'static OpDef, sample: &Sample, rule: Option<&Grad>) -> tracecast_ir::Graph {
     let tracer = Tracer::explicit("weighed");
     record_weighed_sum(&tracer, op, sample, rule);

@@ -1,4 +1,5 @@
-//! The op table against itself: every record is complete, and its parts agree with each other for every sample and dtype.
+//! The op table against itself: every record is complete, and its parts agree with each other for
+//! every sample and dtype.
 
 use smallvec::SmallVec;
 use tracecast_ir::op::{Body, Dispatch, ExpandCx, Grad, GradCx, GradFn, Inside, Lower, OpDef};
@@ -197,7 +198,8 @@ fn gradients_have_the_types_of_their_operands() {
     });
 }
 
-/// Records the op and its gradients for ones as the gradient of one result or of all, and compares their types.
+/// Records the op and its gradients for ones as the gradient of one result or of all, and compares
+/// their types.
 fn record_gradients(
     tracer: &Tracer,
     op: &'static OpDef,

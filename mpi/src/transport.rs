@@ -1,4 +1,5 @@
-//! [`Processes`]: bytes between the processes of MPI, by messages that begin at once and are asked for until a deadline.
+//! [`Processes`]: bytes between the processes of MPI, by messages that begin at once and are asked
+//! for until a deadline.
 
 use mpi::Threading;
 use mpi::datatype::Equivalence;
@@ -18,8 +19,9 @@ use tracecast_runtime::collective::{Lost, Message, Transport};
 const EXCHANGED: i32 = 1;
 const GIVEN_UP: i32 = 2;
 
-/// How long a rank asks again and again after the last message that was done before it sleeps in between, and for how long it sleeps: processes may be
-/// more than processors. The library moves the bytes of a message while it is asked, and a piece of a reduction takes less.
+/// How long a rank asks again and again after the last message that was done before it sleeps in
+/// between, and for how long it sleeps: processes may be more than processors. The library moves
+/// the bytes of a message while it is asked, and a piece of a reduction takes less.
 const EAGER: Duration = Duration::from_micros(500);
 const ASLEEP: Duration = Duration::from_micros(50);
 
@@ -79,8 +81,9 @@ impl Processes {
         let mut request = MaybeUninit::uninit();
         let (byte, world, to_set) = (self.byte, self.world, request.as_mut_ptr());
         let code = if receives {
-            // SAFETY: `at` has `count` bytes, which stay where they are until the message is done: `exchange` keeps the buffers until then,
-            // and leaks them if it fails. A room overlaps nothing, by the contract of `Message`. The call sets the request.
+            // SAFETY: `at` has `count` bytes, which stay where they are until the message is done:
+            // `exchange` keeps the buffers until then, and leaks them if it fails. A room overlaps
+            // nothing, by the contract of `Message`. The call sets the request.
             unsafe { MPI_Irecv(at, count, byte, peer, EXCHANGED, world, to_set) }
         } else {
             // SAFETY: as above; the bytes are read only.
@@ -146,7 +149,8 @@ impl Processes {
         let mut bytes = vec![0u8; usize::try_from(count).unwrap_or(0)];
         let (at, from) = (bytes.as_mut_ptr().cast(), status.MPI_SOURCE);
         let mut received = MaybeUninit::<MPI_Status>::uninit();
-        // SAFETY: `at` has `count` bytes, as many as the message that the probe has found, and the call returns when they are there.
+        // SAFETY: `at` has `count` bytes, as many as the message that the probe has found, and the
+        // call returns when they are there.
         let code = unsafe {
             MPI_Recv(at, count, self.byte, from, GIVEN_UP, self.world, received.as_mut_ptr())
         };
@@ -229,7 +233,8 @@ impl Transport for Processes {
 /// Asks whether the message of a request is done; it then stands for none.
 fn test(request: &mut MPI_Request, is_done: &mut c_int) -> c_int {
     let mut status = MaybeUninit::<MPI_Status>::uninit();
-    // SAFETY: requests come from calls that have succeeded, and this is the one call that ends them. All pointers are valid for it.
+    // SAFETY: requests come from calls that have succeeded, and this is the one call that ends
+    // them. All pointers are valid for it.
     unsafe { MPI_Test(request, is_done, status.as_mut_ptr()) }
 }
 

@@ -1,4 +1,5 @@
-//! Makes the casts that follow from the autocast decisions of the tracer, and every implicit promotion and broadcast.
+//! Makes the casts that follow from the autocast decisions of the tracer, and every implicit
+//! promotion and broadcast.
 //!
 //! ```text
 //! before:  %0 = matmul %x, %w : bf16[8, 2] @#1          decision: both operands to bf16
@@ -7,14 +8,16 @@
 //!          %2 = matmul %0, %1 : bf16[8, 2]
 //! ```
 //!
-//! Nothing is decided here: the tracer has decided when the op was recorded, so that user code saw the type it would get, and
-//! this pass refuses to end up with another one.
+//! Nothing is decided here: the tracer has decided when the op was recorded, so that user code saw
+//! the type it would get, and this pass refuses to end up with another one.
 //!
-//! The number of casts is PyTorch's, because it fixes in which dtype gradients are summed. A cast is shared only where eager
-//! autocast finds it in its weight cache: the operand is an f32 leaf that requires a gradient, no view of one, and the cache is
-//! on; then there is one cast for each leaf, dtype and cache scope. Everything else is cast once per use; equal casts become
-//! one after differentiation, where that is free of consequences. An op that no result needs takes no part: eager mode would run
-//! it, and a weight that it is the first to cast would have its gradients added up in another order.
+//! The number of casts is PyTorch's, because it fixes in which dtype gradients are summed. A cast
+//! is shared only where eager autocast finds it in its weight cache: the operand is an f32 leaf
+//! that requires a gradient, no view of one, and the cache is on; then there is one cast for each
+//! leaf, dtype and cache scope. Everything else is cast once per use; equal casts become one after
+//! differentiation, where that is free of consequences. An op that no result needs takes no part:
+//! eager mode would run it, and a weight that it is the first to cast would have its gradients
+//! added up in another order.
 
 use crate::pass::Pass;
 use std::sync::Arc;
@@ -32,7 +35,8 @@ pub struct Autocast {
     policies: Option<Arc<PolicySet>>,
 }
 
-/// The casts that stand in for the weight cache: leaf of the old graph, dtype and cache scope, to the cast in the new one.
+/// The casts that stand in for the weight cache: leaf of the old graph, dtype and cache scope, to
+/// the cast in the new one.
 type Cache = FxHashMap<(ValueId, DType, u32), ValueId>;
 
 impl Autocast {

@@ -10,20 +10,24 @@
 //!          %3 = mul %2, %x : f32[3]
 //! ```
 //!
-//! When the retrace reaches a `grad`, the forward part is recorded already and is walked backwards, node by node, from the loss:
-//! only nodes that lie between the values asked for and the loss, so the cost is linear in them. A composite with a gradient of
-//! its own uses it; one without is differentiated through its parts, recorded for that purpose. An inner `grad` is replaced
-//! before an outer one meets it, so gradients of gradients need nothing of their own. All `grad` nodes of one loss share a walk.
+//! When the retrace reaches a `grad`, the forward part is recorded already and is walked backwards,
+//! node by node, from the loss: only nodes that lie between the values asked for and the loss, so
+//! the cost is linear in them. A composite with a gradient of its own uses it; one without is
+//! differentiated through its parts, recorded for that purpose. An inner `grad` is replaced before
+//! an outer one meets it, so gradients of gradients need nothing of their own. All `grad` nodes of
+//! one loss share a walk.
 //!
-//! Gradients have the dtype of what they are the gradient of. A value used several times sums them in that dtype, in the order
-//! in which eager PyTorch does: nodes are walked in the opposite order of their recording, so the contribution of the last use
-//! comes first and each earlier use is added to the sum so far. What ranks add up is not rounded to 16 bits before: see `unrounded`.
+//! Gradients have the dtype of what they are the gradient of. A value used several times sums them
+//! in that dtype, in the order in which eager PyTorch does: nodes are walked in the opposite order
+//! of their recording, so the contribution of the last use comes first and each earlier use is
+//! added to the sum so far. What ranks add up is not rounded to 16 bits before: see `unrounded`.
 //! Gradients that are differentiated again promote operands anew: see `anew`.
 //!
-//! Where the walk comes to a checkpoint region, its values are recorded again, and rules compute with those: see `recomputed`. No
-//! region is left behind this pass.
+//! Where the walk comes to a checkpoint region, its values are recorded again, and rules compute
+//! with those: see `recomputed`. No region is left behind this pass.
 //!
-//! What is recorded keeps the module path of the forward node, and its source is `grad of` the line of that node.
+//! What is recorded keeps the module path of the forward node, and its source is `grad of` the line
+//! of that node.
 
 mod anew;
 mod recomputed;
@@ -96,7 +100,8 @@ impl Pass for Autodiff {
 
 /// What all `grad` nodes together ask for: for each loss, the values whose gradients are wanted.
 ///
-/// A value that is not recorded yet when the first of them is reached comes after the loss, which cannot depend on it.
+/// A value that is not recorded yet when the first of them is reached comes after the loss, which
+/// cannot depend on it.
 struct Asked {
     wrt: FxHashMap<ValueId, Vec<ValueId>>,
 }
@@ -135,7 +140,8 @@ impl Adjoints {
     }
 }
 
-/// For each node, whether a value asked for is among its results or reaches them by a path that carries gradients.
+/// For each node, whether a value asked for is among its results or reaches them by a path that
+/// carries gradients.
 struct Reached {
     nodes: Vec<bool>,
     /// How many composites the nodes lie inside of.
@@ -235,7 +241,8 @@ fn named(node: &Node) -> String {
     }
 }
 
-/// Walks what has been recorded so far back from `loss`, for gradients that are differentiated `again` or not.
+/// Walks what has been recorded so far back from `loss`, for gradients that are differentiated
+/// `again` or not.
 fn backward<'t>(
     t: &'t Tracer,
     loss: Var<'t>,
@@ -328,7 +335,8 @@ impl Walk<'_> {
             return;
         }
         self.reached.follow(t, before..to, self.recomputed);
-        // One gradient goes along each operand: the sum of those of the parts, which is added to what has arrived from elsewhere.
+        // One gradient goes along each operand: the sum of those of the parts, which is added to
+        // what has arrived from elsewhere.
         let arrived: Vec<_> = args.iter().map(|x| self.adjoints.0.remove_entry(&x.id())).collect();
         for (part, dy) in parts.iter().zip(dys) {
             if let Some(dy) = dy {
@@ -381,7 +389,8 @@ impl Walk<'_> {
     }
 }
 
-/// Operands as values that differ: copies of those that stand in several places, whose gradients are added in the order of the places.
+/// Operands as values that differ: copies of those that stand in several places, whose gradients
+/// are added in the order of the places.
 fn apart<'t>(args: &[Var<'t>]) -> Vec<Var<'t>> {
     let is_repeated = |x: &Var<'t>| args.iter().filter(|y| y.id() == x.id()).count() > 1;
     let copy = |x: &Var<'t>| if is_repeated(x) { x.reshape(&x.shape()) } else { *x };

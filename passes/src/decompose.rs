@@ -7,11 +7,13 @@
 //!          %2 = cast %1 {to = bf16} : bf16[8]
 //! ```
 //!
-//! A composite that computes in f32 gets its 16-bit operands widened, and each result is rounded once, to the type that its rule
-//! of types gave. Composites inside composites are replaced in turn. Results that nobody uses go with what made them. A concatenation of many operands
-//! becomes one of concatenations of few.
+//! A composite that computes in f32 gets its 16-bit operands widened, and each result is rounded
+//! once, to the type that its rule of types gave. Composites inside composites are replaced in
+//! turn. Results that nobody uses go with what made them. A concatenation of many operands becomes
+//! one of concatenations of few.
 //!
-//! An op whose kernels are of a form that the device has no code for is replaced in the same way, if it can be made of others.
+//! An op whose kernels are of a form that the device has no code for is replaced in the same way,
+//! if it can be made of others.
 
 use crate::pass::{Pass, need_decided, swept};
 use smallvec::smallvec;
@@ -90,7 +92,8 @@ fn is_wide_cat(node: &Node, args: &Args<'_>) -> bool {
     args.vars.len() > MOST_OPERANDS && matches!(node.op.def().lowering(), Some(Lower::Cat))
 }
 
-/// Records concatenations of few operands each, and of their results: a kernel asks at each position for every operand whether it is there.
+/// Records concatenations of few operands each, and of their results: a kernel asks at each
+/// position for every operand whether it is there.
 fn record_cat<'t>(t: &'t Tracer, node: &Node, args: Args<'t>) -> Results<'t> {
     let few = |vars: &[Var<'t>]| match vars {
         [one] => *one,
@@ -107,7 +110,8 @@ fn record_cat<'t>(t: &'t Tracer, node: &Node, args: Args<'t>) -> Results<'t> {
     parts.into_iter().next().map_or_else(|| t.again(node, Args::new()), |whole| smallvec![whole])
 }
 
-/// Records what an op is made of, under the rule for its inside; the results have the types it was recorded with.
+/// Records what an op is made of, under the rule for its inside; the results have the types it was
+/// recorded with.
 pub(crate) fn record_parts<'t>(
     t: &'t Tracer,
     op: &OpRef,

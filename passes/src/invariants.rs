@@ -1,4 +1,5 @@
-//! What has to hold of a program that scales its loss, whatever recorded it. The scaler pass checks it before anything is folded.
+//! What has to hold of a program that scales its loss, whatever recorded it. The scaler pass checks
+//! it before anything is folded.
 //!
 //! | rule | what is refused |
 //! |---|---|
@@ -6,9 +7,10 @@
 //! | S2 | a gradient that is unscaled twice, or unscaled without a check of that very value; a parameter that moves by a scaled gradient |
 //! | S3 | state that moves although a check failed: a parameter, a moment, a count, an average |
 //!
-//! That the scale stays finite and positive (S4) is a matter of the scaler's settings and of `update_scale`, which refuses to grow to
-//! infinity; that the host reads nothing in between (S5) follows from the step being one program. The rules speak of gradients that
-//! are unscaled by a `reciprocal_scale` of this program: one whose factor is given from outside is taken on trust.
+//! That the scale stays finite and positive (S4) is a matter of the scaler's settings and of
+//! `update_scale`, which refuses to grow to infinity; that the host reads nothing in between (S5)
+//! follows from the step being one program. The rules speak of gradients that are unscaled by a
+//! `reciprocal_scale` of this program: one whose factor is given from outside is taken on trust.
 
 use crate::pass::error_at;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -27,7 +29,8 @@ pub(crate) fn check(graph: &Graph) -> Result<(), TraceError> {
     scaling.steps_are_predicated()
 }
 
-/// What a factor is the reciprocal of, perhaps times a number: one over the count of ranks whose gradients are added.
+/// What a factor is the reciprocal of, perhaps times a number: one over the count of ranks whose
+/// gradients are added.
 fn inverted(graph: &Graph, factor: ValueId) -> Option<ValueId> {
     let mut at = factor.node;
     loop {
@@ -113,7 +116,8 @@ impl<'g> Scaling<'g> {
         depends
     }
 
-    /// S2, of each gradient: sums, views, casts and products with a number keep an unscaled gradient unscaled.
+    /// S2, of each gradient: sums, views, casts and products with a number keep an unscaled
+    /// gradient unscaled.
     fn unscaled_once(&self) -> Result<(), TraceError> {
         let graph = self.graph;
         let mut done = vec![false; graph.len()];
@@ -133,8 +137,8 @@ impl<'g> Scaling<'g> {
         Ok(())
     }
 
-    /// S2, of the steps: a value depends on the scale until it is unscaled. Multiplying by the reciprocal or dividing by the scale
-    /// by hand counts as that.
+    /// S2, of the steps: a value depends on the scale until it is unscaled. Multiplying by the
+    /// reciprocal or dividing by the scale by hand counts as that.
     fn no_step_by_scaled_gradients(&self) -> Result<(), TraceError> {
         let graph = self.graph;
         let scales: BTreeSet<ValueId> = self.unscaled.iter().map(|of| of.scale).collect();
@@ -232,8 +236,8 @@ impl<'g> Scaling<'g> {
         self.sets(&check, &UNSCALES, 1)
     }
 
-    /// Sets that begin at some nodes and go on to whatever depends on them, but not through these ops. Of an `unscale_check`, they
-    /// go on from one `result` only.
+    /// Sets that begin at some nodes and go on to whatever depends on them, but not through these
+    /// ops. Of an `unscale_check`, they go on from one `result` only.
     fn sets(
         &self,
         start: &dyn Fn(NodeId) -> Option<Set>,
@@ -263,7 +267,8 @@ impl<'g> Scaling<'g> {
         checks.any(|id| self.graph.args(id)[0] == gradient)
     }
 
-    /// What the new values of parameters are made of, up to the unscaled gradients and to random numbers.
+    /// What the new values of parameters are made of, up to the unscaled gradients and to random
+    /// numbers.
     fn read_by_steps(&self, moved: &[Option<Set>]) -> Vec<bool> {
         let mut read = vec![false; self.graph.len()];
         let params = self.graph.updates().iter().filter(|(port, next)| {

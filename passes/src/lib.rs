@@ -1,7 +1,8 @@
 //! The passes of tracecast: from a traced graph to fused kernels.
 //!
-//! A [`Pass`] makes a new graph from a verified one, always by tracing it again; a [`Pipeline`] is passes in order with the
-//! verifier after each. [`standard`] is the order in which programs are compiled, with the reason for each place.
+//! A [`Pass`] makes a new graph from a verified one, always by tracing it again; a [`Pipeline`] is
+//! passes in order with the verifier after each. [`standard`] is the order in which programs are
+//! compiled, with the reason for each place.
 //!
 //! ```
 //! use tracecast_ir::ops::elementwise::Elementwise;
@@ -94,9 +95,11 @@ fn passes(options: &PassOptions) -> Vec<Box<dyn Pass>> {
         Box::new(autocast),
         // Gradients inherit the casts, so no second policy is needed for them.
         Box::new(Autodiff),
-        // Gradients exist now. Before `decompose`, because it speaks about the ops of the scaler family as they were recorded.
+        // Gradients exist now. Before `decompose`, because it speaks about the ops of the scaler
+        // family as they were recorded.
         Box::new(Scaler { fold: options.fold }),
-        // All that remain are composites, with their own gradients used: f32 inside, one rounding at each result. What the device has no code for goes with them.
+        // All that remain are composites, with their own gradients used: f32 inside, one rounding
+        // at each result. What the device has no code for goes with them.
         Box::new(Decompose { forms: options.forms.clone() }),
         // Share equal values, drop the dead and what cancels exactly; optional.
         Box::new(Simplify),

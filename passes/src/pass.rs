@@ -14,7 +14,8 @@ use tracecast_ir::{
 
 /// One rewrite of a program that keeps its meaning.
 pub trait Pass: Send + Sync {
-    /// The name used on the command line, in filetests, dumps and errors: the constant `NAME` of the standard passes.
+    /// The name used on the command line, in filetests, dumps and errors: the constant `NAME` of
+    /// the standard passes.
     fn name(&self) -> &'static str;
 
     /// The stage the result is in; most passes stay where they are.
@@ -22,7 +23,8 @@ pub trait Pass: Send + Sync {
         before
     }
 
-    /// What it may do to casts, which the verifier holds it to; passes from elsewhere mostly add code.
+    /// What it may do to casts, which the verifier holds it to; passes from elsewhere mostly add
+    /// code.
     fn promise(&self) -> Promise {
         Promise::Adds
     }
@@ -103,8 +105,8 @@ impl Pipeline {
 
     /// Runs every pass on a traced program.
     ///
-    /// `observe` sees the program as it came, under the name [`TRACED`](Pipeline::TRACED), and after each pass, with the time that the pass and the
-    /// verifier took.
+    /// `observe` sees the program as it came, under the name [`TRACED`](Pipeline::TRACED), and
+    /// after each pass, with the time that the pass and the verifier took.
     ///
     /// # Errors
     /// What is wrong with the traced program, or the first pass that failed.
@@ -134,7 +136,8 @@ impl Pipeline {
             let next = pass.run(&graph).map_err(|error| PassError::InPass { pass: name, error })?;
             let wrong = |errors| PassError::AfterPass { pass: name, errors };
             let next = verify(next, pass.ensures(graph.stage())).map_err(wrong)?;
-            // What policies decided is checked always, what rewrites do to it while they are developed.
+            // What policies decided is checked always, what rewrites do to it while they are
+            // developed.
             if cfg!(debug_assertions) || pass.promise() == Promise::Casts {
                 compare(&graph, &next, pass.promise()).map_err(wrong)?;
             }
@@ -151,7 +154,8 @@ impl fmt::Debug for Pipeline {
     }
 }
 
-/// The new values of the old graph's nodes, for a rule that needs more than the operands of the node at hand.
+/// The new values of the old graph's nodes, for a rule that needs more than the operands of the
+/// node at hand.
 #[derive(Default)]
 pub(crate) struct Renamed(FxHashMap<NodeId, SmallVec<[ValueId; 1]>>);
 

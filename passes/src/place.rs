@@ -1,29 +1,37 @@
 //! `place`: casts where they cost least: values lie in memory as narrow as their uses allow.
 //!
-//! In the precision `exact` rounding points move only across ops that hand elements on unchanged, so every bit of every result stays.
+//! In the precision `exact` rounding points move only across ops that hand elements on unchanged,
+//! so every bit of every result stays.
 //!
-//! * *Narrowing moves up.* If every use of a value, through movement (`reshape`, `permute`, `expand`, `slice`, `cat`, `pad`,
-//!   `gather`) and selection (`relu`, `neg`, `abs`, `where`), ends in a cast to the same narrower dtype, the value is cast right
-//!   where it is made, once, and what lies between works on the narrow one. Rounding to nearest is monotone and odd, which is all
-//!   that those selections need. `maximum` and `minimum` are not among them: two numbers of different sign may round to the two
-//!   zeros, of which they then take the first.
-//! * *Widening moves down*, through the same ops and through `maximum` and `minimum` as well, which find no new zeros among numbers
-//!   that are merely widened, and ends in front of the arithmetic that needs it. `fuse` makes it part of a load, as often as needed.
-//! * Where some use takes a value as it is, the value stays. Narrow copies stand beside it where that costs no bytes in the kernels
-//!   that `fuse` would make, all uses taken together: a minimum cut finds the best way (`copies`).
+//! * *Narrowing moves up.* If every use of a value, through movement (`reshape`, `permute`,
+//!   `expand`, `slice`, `cat`, `pad`, `gather`) and selection (`relu`, `neg`, `abs`, `where`), ends
+//!   in a cast to the same narrower dtype, the value is cast right where it is made, once, and what
+//!   lies between works on the narrow one. Rounding to nearest is monotone and odd, which is all
+//!   that those selections need. `maximum` and `minimum` are not among them: two numbers of
+//!   different sign may round to the two zeros, of which they then take the first.
+//! * *Widening moves down*, through the same ops and through `maximum` and `minimum` as well, which
+//!   find no new zeros among numbers that are merely widened, and ends in front of the arithmetic
+//!   that needs it. `fuse` makes it part of a load, as often as needed.
+//! * Where some use takes a value as it is, the value stays. Narrow copies stand beside it where
+//!   that costs no bytes in the kernels that `fuse` would make, all uses taken together: a minimum
+//!   cut finds the best way (`copies`).
 //! * `round_to` becomes a narrowing, which can be stored, and a widening.
 //!
-//! No program moves more bytes than before in the kernels that `fuse` makes of it: these are forecast for both, and a program that
-//! would lose stays as it was. Where every use of a value ends in the same 16 bits, no other way to place the casts moves fewer
-//! with one kernel for each op. In the kernels of `fuse`, which become others when casts move, 1 program in 100 could be placed better, with f32
-//! uses beside 1 in 30, and the best ways, among those that widen nothing narrow again, move 0.6 and 1.1 % less (`tests/placement.rs` tries all).
+//! No program moves more bytes than before in the kernels that `fuse` makes of it: these are
+//! forecast for both, and a program that would lose stays as it was. Where every use of a value
+//! ends in the same 16 bits, no other way to place the casts moves fewer with one kernel for each
+//! op. In the kernels of `fuse`, which become others when casts move, 1 program in 100 could be
+//! placed better, with f32 uses beside 1 in 30, and the best ways, among those that widen nothing
+//! narrow again, move 0.6 and 1.1 % less (`tests/placement.rs` tries all).
 //!
-//! What is foretold of the program that it ends with stays with that as a note, so that `fuse` does not group its nodes again.
+//! What is foretold of the program that it ends with stays with that as a note, so that `fuse` does
+//! not group its nodes again.
 //!
 //! In the precision `optimised` values then stay in f32 between ops of one kernel, see `relax`.
 //!
-//! Before: `%1 = add %0, %0 : f32[4, 8]; %2 = permute %1 {dims = [1, 0]} : f32[8, 4]; %3 = cast %2 {to = bf16}`.
-//! After: `%1 = add %0, %0 : f32[4, 8]; %2 = cast %1 {to = bf16}; %3 = permute %2 {dims = [1, 0]} : bf16[8, 4]`.
+//! Before: `%1 = add %0, %0 : f32[4, 8]; %2 = permute %1 {dims = [1, 0]} : f32[8, 4]; %3 = cast %2
+//! {to = bf16}`. After: `%1 = add %0, %0 : f32[4, 8]; %2 = cast %1 {to = bf16}; %3 = permute %2
+//! {dims = [1, 0]} : bf16[8, 4]`.
 
 mod copies;
 mod cut;
@@ -123,7 +131,8 @@ impl Pass for Place {
 /// So often kernels are looked at again.
 const ROUNDS: usize = 4;
 
-/// Kernels become others when casts move: the program with copies as they are best for those that it has now, and its kernels.
+/// Kernels become others when casts move: the program with copies as they are best for those that
+/// it has now, and its kernels.
 fn settled(mut graph: Graph, fusion: &Settings) -> Result<(Graph, Arc<Forecast>), TraceError> {
     let mut forecast = Arc::new(Forecast::of(&graph, fusion));
     for _ in 0..ROUNDS {
@@ -151,7 +160,8 @@ fn is_same(a: &Graph, b: &Graph) -> bool {
     a.len() == b.len() && a.nodes().all(same)
 }
 
-/// A value may be rounded from f64 to f32 and from there to 16 bits. The narrower rounding follows the wider one to where that goes.
+/// A value may be rounded from f64 to f32 and from there to 16 bits. The narrower rounding follows
+/// the wider one to where that goes.
 fn placed_twice(graph: &Graph, kernels: Option<&Foreseen<'_>>) -> Result<Graph, TraceError> {
     let once = placed(graph, kernels)?;
     let rounds = |id: NodeId| -> Option<(DType, DType)> {

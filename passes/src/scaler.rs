@@ -1,4 +1,5 @@
-//! Decides where gradients are unscaled and checked: in one sweep of their own, or in the kernels around them.
+//! Decides where gradients are unscaled and checked: in one sweep of their own, or in the kernels
+//! around them.
 //!
 //! ```text
 //! before:                      %5 = unscale %dw, %inv : f32[8, 2]
@@ -7,15 +8,19 @@
 //! not folded:                  %5, %6 = unscale_check %dw, %inv : f32[8, 2], f32[]
 //! ```
 //!
-//! Folded, an `unscale_check` becomes the pair, so that fusion can put the check into the kernel that has the gradient in hand and the
-//! multiplication into the loads of those that read it: no unscaled gradient is ever stored. Not folded, the pair becomes one op
-//! and the gradient is swept once more, as eager PyTorch does. Both check the stored, still scaled gradient and multiply it by the
-//! same number, so no bit of any result depends on the choice. An unscaled gradient that is itself a result, or the new value of a
-//! state, has to be stored anyway: then one sweep is the best there is, and it is taken in both.
+//! Folded, an `unscale_check` becomes the pair, so that fusion can put the check into the kernel
+//! that has the gradient in hand and the multiplication into the loads of those that read it: no
+//! unscaled gradient is ever stored. Not folded, the pair becomes one op and the gradient is swept
+//! once more, as eager PyTorch does. Both check the stored, still scaled gradient and multiply it
+//! by the same number, so no bit of any result depends on the choice. An unscaled gradient that is
+//! itself a result, or the new value of a state, has to be stored anyway: then one sweep is the
+//! best there is, and it is taken in both.
 //!
-//! Steps are predicated already: the recorded scaler and optimizers choose between the old and the new state by the check's answer.
+//! Steps are predicated already: the recorded scaler and optimizers choose between the old and the
+//! new state by the check's answer.
 //!
-//! First it refuses programs that scale, unscale or step as no loss scaler means: see `invariants.rs`.
+//! First it refuses programs that scale, unscale or step as no loss scaler means: see
+//! `invariants.rs`.
 
 use crate::pass::{Pass, Renamed, need_decided, swept};
 use std::collections::HashMap;
@@ -92,7 +97,8 @@ struct Pair {
     inverse: ValueId,
 }
 
-/// Every gradient's first `unscale`, if it is to be, and first `nonfinite` become one `unscale_check`, where the earlier of them stood.
+/// Every gradient's first `unscale`, if it is to be, and first `nonfinite` become one
+/// `unscale_check`, where the earlier of them stood.
 fn pair(graph: &Graph, to_be: &dyn Fn(NodeId) -> bool) -> Result<Graph, TraceError> {
     let mut pairs = HashMap::new();
     for p in pairs_of(graph).into_iter().filter(|p| to_be(p.unscale)) {

@@ -1,5 +1,5 @@
-//! What the records of elementwise ops say about the elements that they hand on is true; passes rely on it for ops that they do not
-//! know.
+//! What the records of elementwise ops say about the elements that they hand on is true; passes
+//! rely on it for ops that they do not know.
 
 use std::collections::HashMap;
 use tracecast_ir::eval::{self, Value};
@@ -27,7 +27,8 @@ NEGATIVE_PART = negative_part(x) -> (y) {
 }
 }
 
-/// Zeros of both signs, ties of both 16-bit floats and their neighbours, the ends of their ranges, infinities and NaN.
+/// Zeros of both signs, ties of both 16-bit floats and their neighbours, the ends of their ranges,
+/// infinities and NaN.
 const NUMBERS: [f64; 20] = [
     0.0,
     -0.0,
@@ -58,7 +59,8 @@ fn maps() -> impl Iterator<Item = (&'static OpDef, &'static Map)> {
     })
 }
 
-/// A program of that op on operands of one dtype, the first ones bool, that go through one cast before it and through one behind.
+/// A program of that op on operands of one dtype, the first ones bool, that go through one cast
+/// before it and through one behind.
 fn program(op: &'static OpDef, bools: usize, casts: [DType; 3]) -> Graph {
     let t = Tracer::explicit("elements");
     let side = NUMBERS.len();

@@ -1,5 +1,6 @@
-//! `simplify` and `place` change no bit of any result, on random graphs of core ops made to tempt them: casts of every kind, views,
-//! selections, known numbers, signed zeros, infinities, NaNs and ties.
+//! `simplify` and `place` change no bit of any result, on random graphs of core ops made to tempt
+//! them: casts of every kind, views, selections, known numbers, signed zeros, infinities, NaNs and
+//! ties.
 
 #[path = "../../tests/support/dice.rs"]
 mod dice;
@@ -294,7 +295,8 @@ fn inputs(graph: &Graph, seed: u64) -> HashMap<String, Value> {
 fn compare(seed: u64, what: &str, before: &Verified, after: &Verified) {
     for round in 0..3 {
         let inputs = inputs(before, seed * 3 + round);
-        // An index that is out of range, a division by zero: an error in both, or dead in the simpler graph.
+        // An index that is out of range, a division by zero: an error in both, or dead in the
+        // simpler graph.
         let Ok(expected) = eval::graph(before, &inputs) else { continue };
         let found = eval::graph(after, &inputs)
             .unwrap_or_else(|e| panic!("seed {seed}, {what}: {e}\n{}\n{}", **before, **after));
@@ -319,7 +321,8 @@ fn parts(graph: &Graph) -> Vec<String> {
     parts
 }
 
-/// The bytes that arithmetic and movement would store, one op at a time; casts are part of loads and stores.
+/// The bytes that arithmetic and movement would store, one op at a time; casts are part of loads
+/// and stores.
 fn moved_bytes(graph: &Graph) -> usize {
     let stored = |n: &Node| {
         let is_cast = matches!(n.op.name().text(), "cast" | "input" | "constant");

@@ -51,7 +51,8 @@ fn transposed(dice: &mut Dice, dtype: DType) -> Graph {
 }
 
 fn inputs(graph: &Graph, dice: &mut Dice) -> HashMap<String, Value> {
-    // What is large cancels here and there, so that results in 16 bits show in which order they were added up.
+    // What is large cancels here and there, so that results in 16 bits show in which order they
+    // were added up.
     let one = |dice: &mut Dice| match dice.below(40) {
         0 => 0.0,
         1 => -0.0,

@@ -94,7 +94,8 @@ fn run(graph: &Graph, inputs: &HashMap<String, Value>) -> Vec<Value> {
         .collect()
 }
 
-/// Compares the gradients of a sample with central differences; returns how many derivatives were compared.
+/// Compares the gradients of a sample with central differences; returns how many derivatives were
+/// compared.
 fn check(op: &'static OpDef, text: &str, sample: &Sample, order: usize) -> usize {
     let Some(with_gradients) = differentiated(op, sample, order, true) else { return 0 };
     let plain = differentiated(op, sample, order, false).expect("has a loss");

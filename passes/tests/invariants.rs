@@ -1,5 +1,5 @@
-//! Passes that each break one invariant of mixed precision, and what the verifier says of them. Graphs that break an invariant by
-//! themselves are in the tests of the verifier.
+//! Passes that each break one invariant of mixed precision, and what the verifier says of them.
+//! Graphs that break an invariant by themselves are in the tests of the verifier.
 
 use tracecast_ir::ops::cast::{CAST, Cast};
 use tracecast_ir::ops::prelude::*;
@@ -285,7 +285,8 @@ fn choice_rounded_twice() -> Graph {
     })
 }
 
-/// The choice in f32 in the place of its narrowing; and, if wanted, one of its parts rounded in the place of all.
+/// The choice in f32 in the place of its narrowing; and, if wanted, one of its parts rounded in the
+/// place of all.
 fn narrows_choice<'t>(t: &'t Tracer, node: &Node, args: Args<'t>, rounds_one: bool) -> Results<'t> {
     let chosen = args.vars.first().and_then(|x| {
         t.with_graph(|g| {

@@ -1,7 +1,8 @@
-//! P14 of mixed precision: whatever rounding is taken out of a program, or put into it, somebody notices.
+//! P14 of mixed precision: whatever rounding is taken out of a program, or put into it, somebody
+//! notices.
 //!
-//! A rounding may only be left out where the algebra of casts leaves it out itself: where `simplify` removes it from the value, or
-//! makes one program of the two.
+//! A rounding may only be left out where the algebra of casts leaves it out itself: where
+//! `simplify` removes it from the value, or makes one program of the two.
 
 mod canonical;
 #[path = "../../tests/support/dice.rs"]
@@ -34,8 +35,9 @@ struct Lost {
     unnoticed: usize,
 }
 
-/// The verifier misses every rounding that the program before a pass had and the one after it has not: where a pass may only add code,
-/// all of them; where it may move casts, all that the algebra would not leave out.
+/// The verifier misses every rounding that the program before a pass had and the one after it has
+/// not: where a pass may only add code, all of them; where it may move casts, all that the algebra
+/// would not leave out.
 #[test]
 fn a_rounding_lost_before_a_pass_is_refused() {
     for (before, name) in [(Decompose::NAME, Simplify::NAME), (Simplify::NAME, Place::NAME)] {
@@ -100,7 +102,8 @@ fn a_rounding_that_a_pass_loses_is_noticed() {
     }
 }
 
-/// A rounding that a pass puts between two ops of the program, or before a result, is refused: nobody asked for it.
+/// A rounding that a pass puts between two ops of the program, or before a result, is refused:
+/// nobody asked for it.
 #[test]
 fn a_rounding_that_a_pass_adds_is_refused() {
     for name in names().into_iter().filter(|name| !matches!(*name, Autocast::NAME | Fuse::NAME)) {
@@ -153,8 +156,9 @@ fn is_missed(before: &Verified, after: &Verified, promise: Promise) -> bool {
     errors.is_some_and(|errors| errors.to_string().contains("nothing does so any more"))
 }
 
-/// True if a program is the same without a rounding by what is known of casts: no element of a result depends on it, all that takes the
-/// rounded value rounds it the same way itself, it is rounded already, or the passes that move casts make one program of the two.
+/// True if a program is the same without a rounding by what is known of casts: no element of a
+/// result depends on it, all that takes the rounded value rounds it the same way itself, it is
+/// rounded already, or the passes that move casts make one program of the two.
 fn is_equivalent(graph: &Graph, without: &Verified, cast: NodeId) -> bool {
     let stage = without.stage();
     let to = |id: NodeId| graph.node(id).attrs.dtype("to");
@@ -181,7 +185,8 @@ fn reaches_a_result(graph: &Graph, from: NodeId) -> bool {
     graph.roots().any(|root| reached[root.node.index()])
 }
 
-/// What the passes that move casts make of a program; in [`Stage::Cast`], where there are no kernels yet, whatever bytes that costs.
+/// What the passes that move casts make of a program; in [`Stage::Cast`], where there are no
+/// kernels yet, whatever bytes that costs.
 fn moved(graph: &Graph, stage: Stage) -> Verified {
     once(&Place::default(), &simple(graph, stage))
 }
@@ -242,8 +247,8 @@ fn is_cast(graph: &Graph, id: NodeId) -> bool {
     matches!(graph.node(id).op.name().text(), "cast" | "round_to")
 }
 
-/// The program with one rounding taken out: what used the rounded value, behind views too, computes with the wide one, and its result
-/// is rounded to the type that it had.
+/// The program with one rounding taken out: what used the rounded value, behind views too, computes
+/// with the wide one, and its result is rounded to the type that it had.
 ///
 /// None if the ops that used it do not take the wide one, or if a view of it is a result.
 fn without_rounding(graph: &Graph, stage: Stage, lost: NodeId) -> Option<Verified> {

@@ -1,5 +1,6 @@
-//! What the precision `optimised` promises: no rounding that `exact` does not make, none that the program writes left away, no more
-//! bytes in memory, and results nearer to those of real arithmetic.
+//! What the precision `optimised` promises: no rounding that `exact` does not make, none that the
+//! program writes left away, no more bytes in memory, and results nearer to those of real
+//! arithmetic.
 
 mod canonical;
 #[path = "../../tests/support/dice.rs"]
@@ -75,8 +76,8 @@ fn result(graph: &Graph, numbers: &[Vec<f64>]) -> Vec<Vec<f64>> {
     outputs.iter().map(|(_, value)| value.to_f64s()).collect()
 }
 
-/// The root of the mean squared difference, in units of the largest number but not of less than 0.01; the sum of those of result and
-/// gradient.
+/// The root of the mean squared difference, in units of the largest number but not of less than
+/// 0.01; the sum of those of result and gradient.
 fn error(found: &[Vec<f64>], wanted: &[Vec<f64>]) -> f64 {
     let of = |(found, wanted): (&Vec<f64>, &Vec<f64>)| {
         let largest = wanted.iter().fold(1e-2, |m: f64, x| m.max(x.abs()));

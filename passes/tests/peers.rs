@@ -1,6 +1,7 @@
-//! What other mixed-precision rewriters were seen to get wrong, each as a test that this one does not: dtypes that a default takes the
-//! place of, rules that stop at the edge of a part, casts of the user's that are taken for one's own, values with several uses, numbers
-//! that are bent into range, and roundings that are cancelled.
+//! What other mixed-precision rewriters were seen to get wrong, each as a test that this one does
+//! not: dtypes that a default takes the place of, rules that stop at the edge of a part, casts of
+//! the user's that are taken for one's own, values with several uses, numbers that are bent into
+//! range, and roundings that are cancelled.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -115,7 +116,8 @@ fn a_cast_that_the_program_writes_keeps_its_dtype_in_a_region() {
     assert_eq!(y, [65_537.0, 65_536.0, 65_536.0, 65_537.0]);
 }
 
-/// onnxconverter-common tested the wrong numbers for dtypes, so its branch for several consumers never ran.
+/// onnxconverter-common tested the wrong numbers for dtypes, so its branch for several consumers
+/// never ran.
 #[test]
 fn a_value_with_several_uses_is_cast_for_those_that_ask_for_it() {
     let square = TensorType::new(F32, [2, 2]);
@@ -131,7 +133,8 @@ fn a_value_with_several_uses_is_cast_for_those_that_ask_for_it() {
     assert_eq!(values(graph, square, &[third, 0.0, 0.0, third]), [third, 0.0, 0.0, third]);
 }
 
-/// onnxconverter-common clamps weights beyond 1e4, ModelOpt pushes what is too small up to the smallest subnormal number.
+/// onnxconverter-common clamps weights beyond 1e4, ModelOpt pushes what is too small up to the
+/// smallest subnormal number.
 #[test]
 fn numbers_are_rounded_and_not_bent_into_range() {
     let smallest = 2.0_f64.powi(-24);
@@ -153,7 +156,8 @@ fn numbers_are_rounded_and_not_bent_into_range() {
     assert_eq!(values(graph, ty, &numbers), cases.map(|(_, wanted)| wanted));
 }
 
-/// ModelOpt puts dtypes in one line with f16 above bf16 and takes a cast through f16 for one that loses nothing.
+/// ModelOpt puts dtypes in one line with f16 above bf16 and takes a cast through f16 for one that
+/// loses nothing.
 #[test]
 fn neither_16_bit_float_holds_the_other() {
     let all: Vec<u16> = (0..=u16::MAX).collect();
@@ -169,7 +173,8 @@ fn neither_16_bit_float_holds_the_other() {
         let changed = before.iter().zip(&after).filter(|(a, b)| !same(a, b)).count();
         assert_eq!(changed, differ, "{from} by way of {by}");
     }
-    // f32 to bf16 by way of f16: 1 + 2^-8 + 2^-14 is above the middle of two bf16, and on it when f16 has rounded.
+    // f32 to bf16 by way of f16: 1 + 2^-8 + 2^-14 is above the middle of two bf16, and on it when
+    // f16 has rounded.
     let above = 1.0 + 2.0_f64.powi(-8) + 2.0_f64.powi(-14);
     let one = TensorType::new(F32, [1]);
     let twice = of_x(one.clone(), |_, x| x.cast(F16).cast(BF16).cast(F32));
@@ -178,7 +183,8 @@ fn neither_16_bit_float_holds_the_other() {
     assert_eq!(values(once, one, &[above]), [1.0 + 2.0_f64.powi(-7)]);
 }
 
-/// TVM's Relay remembered, with a cast, its inverse: widening gave back the number as it was before.
+/// TVM's Relay remembered, with a cast, its inverse: widening gave back the number as it was
+/// before.
 #[test]
 fn widening_does_not_bring_back_what_narrowing_has_rounded() {
     let ty = TensorType::new(F32, [2]);

@@ -1,9 +1,11 @@
-//! What `place` promises of bytes: no program moves more of them than before in the kernels that `fuse` makes; and where all uses of a
-//! value end in 16 bits, no other way to place the casts that gives the same bits moves fewer with one kernel for each op. How much
-//! fewer the best way moves in the kernels of `fuse`, with f32 uses and without.
+//! What `place` promises of bytes: no program moves more of them than before in the kernels that
+//! `fuse` makes; and where all uses of a value end in 16 bits, no other way to place the casts that
+//! gives the same bits moves fewer with one kernel for each op. How much fewer the best way moves
+//! in the kernels of `fuse`, with f32 uses and without.
 //!
-//! A value between a producer and its uses is held in f32 or in 16 bits. All ways to choose are tried; those that change a bit of a
-//! result, on numbers with ties, zeros of both signs and infinities, are not allowed.
+//! A value between a producer and its uses is held in f32 or in 16 bits. All ways to choose are
+//! tried; those that change a bit of a result, on numbers with ties, zeros of both signs and
+//! infinities, are not allowed.
 
 #[path = "../../tests/support/dice.rs"]
 mod dice;
@@ -137,7 +139,8 @@ fn read_as(graph: &Graph, value: ValueId) -> ValueId {
     }
 }
 
-/// The bytes that a program reads and writes with one kernel for each op, of which casts of its operands and results are a part.
+/// The bytes that a program reads and writes with one kernel for each op, of which casts of its
+/// operands and results are a part.
 fn moved(graph: &Graph) -> usize {
     let live = graph.live();
     let is_port = |value: ValueId| graph.node(value.node).arity() == 0;
@@ -185,7 +188,8 @@ fn same(a: &[Value], b: &[Value]) -> bool {
     a.iter().zip(b).all(|(a, b)| a.ty == b.ty && a.first_difference(b).is_none())
 }
 
-/// A program, what goes into it and what comes out, and the program as `place` leaves it, which gives the same.
+/// A program, what goes into it and what comes out, and the program as `place` leaves it, which
+/// gives the same.
 struct Trial {
     plan: Plan,
     simple: Verified,
@@ -232,7 +236,8 @@ fn no_program_moves_more_bytes() {
     }
     assert!(gained * 10 > PROGRAMS * 6, "{gained} programs gained");
     assert!(bytes[1] * 1000 < bytes[0] * 865, "{bytes:?} bytes");
-    // Equal values that are made once are stored where each was computed in the packing of a contraction.
+    // Equal values that are made once are stored where each was computed in the packing of a
+    // contraction.
     assert!(risen[0] * 1000 <= PROGRAMS * 14, "`simplify` raised the bytes of {}", risen[0]);
     assert!(risen[1] * 1000 <= PROGRAMS * 6, "the passes raised the bytes of {}", risen[1]);
 }
@@ -275,8 +280,9 @@ fn no_other_placement_of_casts_moves_fewer_bytes() {
     assert!(tried > 10_000 && gained > 10, "{tried} placements, {gained} programs gained");
 }
 
-/// The placements that hold no value in 16 bits that is wanted in f32, and make none wide again of a narrow one: `fuse` computes cheap
-/// ops again behind a widening, where it would store their results otherwise, which saves bytes in other ways than by dtypes.
+/// The placements that hold no value in 16 bits that is wanted in f32, and make none wide again of
+/// a narrow one: `fuse` computes cheap ops again behind a widening, where it would store their
+/// results otherwise, which saves bytes in other ways than by dtypes.
 fn placements(plan: &Plan) -> impl Iterator<Item = u32> + '_ {
     let is_narrow = |narrow: u32, value: usize| narrow >> value & 1 == 1;
     (0..1_u32 << (plan.moves.len() + 1)).filter(move |narrow| {
@@ -305,7 +311,8 @@ fn the_best_placement_for_fused_kernels_is_hardly_better() {
         }
         let found = format!("{better} of 200 could be better, {best} bytes, not {ours}");
         match wide {
-            // What is computed across the rows of a contraction's factor is stored, which no cut knows of.
+            // What is computed across the rows of a contraction's factor is stored, which no cut
+            // knows of.
             false => assert!(better <= 2 && ours * 1000 < best * 1006, "{found}"),
             true => assert!(better <= 7 && ours * 1000 < best * 1012, "f32 uses: {found}"),
         }

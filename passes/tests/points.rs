@@ -1,4 +1,5 @@
-//! Every cast of every program on its way stands for points, and each point says what it was asked for.
+//! Every cast of every program on its way stands for points, and each point says what it was asked
+//! for.
 
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::policy::{DeviceType, PolicySet, Region};

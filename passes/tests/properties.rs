@@ -1,5 +1,5 @@
-//! Properties of the passes over random well-typed programs: rounding points, idempotence, independence of order, bytes, programs
-//! outside of regions, and state carried from step to step.
+//! Properties of the passes over random well-typed programs: rounding points, idempotence,
+//! independence of order, bytes, programs outside of regions, and state carried from step to step.
 
 mod canonical;
 #[path = "../../tests/support/dice.rs"]
@@ -65,8 +65,10 @@ fn a_second_run_changes_nothing() {
     }
 }
 
-/// P6. Gradients are added up in the order of the uses of a value, which is part of the program; all else may be recorded in any order. Not yet: `place` may put casts
-/// elsewhere in another order where attention, which reads its operands as wholes, is what takes them; of a hundred programs at most one is placed otherwise.
+/// P6. Gradients are added up in the order of the uses of a value, which is part of the program;
+/// all else may be recorded in any order. Not yet: `place` may put casts elsewhere in another order
+/// where attention, which reads its operands as wholes, is what takes them; of a hundred programs
+/// at most one is placed otherwise.
 #[test]
 fn the_order_of_recording_does_not_matter() {
     let (mut compared, mut with_gradients, mut placed_otherwise) = (0, 0, 0);
@@ -130,7 +132,8 @@ fn outside_of_regions_nothing_is_cast() {
 
 type Body = for<'t> fn(&'t Tracer, Var<'t>, Var<'t>) -> Var<'t>;
 
-/// P15: there are no loops in a program; what a loop would carry is state, given back to the next run.
+/// P15: there are no loops in a program; what a loop would carry is state, given back to the next
+/// run.
 #[test]
 fn steps_one_after_another_are_the_unrolled_program() {
     let bodies: [Body; 4] = [

@@ -1,4 +1,5 @@
-//! What filetests do not show of the passes: refusals, origins, cost, and that choices do not change results.
+//! What filetests do not show of the passes: refusals, origins, cost, and that choices do not
+//! change results.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -243,7 +244,8 @@ fn a_gradient_of_a_gradient_of_a_cube() {
     assert_eq!(out.get("y").unwrap().to_f64s(), [6.0, -12.0, 18.0]);
 }
 
-/// PyTorch's numbers. Each way back to `x` is rounded to f16 by itself: one rounding of their sum would give -0.703125 and -213.625.
+/// PyTorch's numbers. Each way back to `x` is rounded to f16 by itself: one rounding of their sum
+/// would give -0.703125 and -213.625.
 #[test]
 fn gradients_of_gradients_promote_operands_anew() {
     let t = Tracer::new("test");

@@ -1,8 +1,9 @@
 //! [`Archive`]: the entries of a `.pt2` file by name and place, checked before anything is read.
 //!
-//! PyTorch writes a zip whose entries are not compressed, so an entry is a range of the file and memory is bounded by the file's size.
-//! Pickles are never read. Tensors are read on demand, straight from the file into their memory. The file is not mapped: no program can
-//! promise that nobody cuts it meanwhile, and a page that is gone ends the process.
+//! PyTorch writes a zip whose entries are not compressed, so an entry is a range of the file and
+//! memory is bounded by the file's size. Pickles are never read. Tensors are read on demand,
+//! straight from the file into their memory. The file is not mapped: no program can promise that
+//! nobody cuts it meanwhile, and a page that is gone ends the process.
 
 use crate::zip::{self, Entry};
 use serde_json::Value as Json;
@@ -103,7 +104,8 @@ impl Archive {
         }
     }
 
-    /// The description of stored tensors in a folder, `weights` or `constants`; nothing if there is none.
+    /// The description of stored tensors in a folder, `weights` or `constants`; nothing if there is
+    /// none.
     pub(crate) fn config(&self, folder: &str) -> Result<Option<Json>, String> {
         let suffix = "_config.json";
         let prefix = format!("data/{folder}/");
@@ -144,7 +146,8 @@ impl Archive {
         file.read_exact(to)
     }
 
-    /// Whether a stored tensor lies within its entry. Strides may show an element many times, but not more than memory of the file's size holds.
+    /// Whether a stored tensor lies within its entry. Strides may show an element many times, but
+    /// not more than memory of the file's size holds.
     pub(crate) fn check(&self, stored: &Stored) -> Result<(), String> {
         self.span(stored)?;
         let bytes = stored.ty.bytes().get() as u64;
@@ -158,7 +161,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Where the elements of a stored tensor begin, and how many bytes from there to behind its last one.
+    /// Where the elements of a stored tensor begin, and how many bytes from there to behind its
+    /// last one.
     fn span(&self, stored: &Stored) -> Result<(Place, usize), String> {
         let place = self.place(&stored.entry)?;
         let size = bytes_of(stored.ty.dtype);

@@ -1,7 +1,8 @@
 //! [`Program`]: what `torch.export` writes about a model, in typed form.
 //!
-//! Versions 8.x of the schema are read. What is not known is skipped: with a warning if it stands beside what is, and as an argument of its own
-//! kind where a node has it, so that the node is told of.
+//! Versions 8.x of the schema are read. What is not known is skipped: with a warning if it stands
+//! beside what is, and as an argument of its own kind where a node has it, so that the node is told
+//! of.
 
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
@@ -334,7 +335,8 @@ fn line(trace: &str) -> String {
     found
 }
 
-/// The path of the innermost module: `L__self__e,model.e,torch.nn.modules.linear.Linear` is `model.e`.
+/// The path of the innermost module: `L__self__e,model.e,torch.nn.modules.linear.Linear` is
+/// `model.e`.
 fn scope(stack: &str) -> String {
     let innermost = stack.rsplit(';').next().unwrap_or_default();
     let path = innermost.split(',').nth(1).unwrap_or_default();

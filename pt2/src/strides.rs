@@ -1,4 +1,5 @@
-//! Whether PyTorch's `reshape`, `flatten` and `contiguous` give a view, from the strides that the file states.
+//! Whether PyTorch's `reshape`, `flatten` and `contiguous` give a view, from the strides that the
+//! file states.
 
 use crate::program::{Extent, Meta};
 
@@ -19,8 +20,8 @@ pub(crate) fn is_view(op: &str, from: &Meta, to: &Meta) -> Option<bool> {
     Some(follows(&sizes, &strides, &new))
 }
 
-/// Whether strides can see a tensor of these sizes and strides under other sizes. Axes that follow each other in memory are one, and
-/// each of the new axes has to lie within one of those.
+/// Whether strides can see a tensor of these sizes and strides under other sizes. Axes that follow
+/// each other in memory are one, and each of the new axes has to lie within one of those.
 fn follows(sizes: &[i64], strides: &[i64], new: &[i64]) -> bool {
     if sizes.contains(&0) {
         return true;

@@ -1,7 +1,9 @@
-//! The directory of a zip file whose entries are not compressed, as APPNOTE 6.3.10 of PKWARE describes it, with 64-bit sizes.
+//! The directory of a zip file whose entries are not compressed, as APPNOTE 6.3.10 of PKWARE
+//! describes it, with 64-bit sizes.
 //!
-//! The crate `zip` 9.4 refuses some archives that PyTorch 2.15 writes and Python opens. They hold zip files themselves, the sample inputs, so the record at
-//! the end of the file has to decide alone.
+//! The crate `zip` 9.4 refuses some archives that PyTorch 2.15 writes and Python opens. They hold
+//! zip files themselves, the sample inputs, so the record at the end of the file has to decide
+//! alone.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -57,7 +59,8 @@ pub(crate) fn entries(file: &mut File, length: u64) -> Result<Vec<Entry>, String
     Ok(entries)
 }
 
-/// An entry of the directory, whose start is that of its own header, and the bytes that it takes in the directory.
+/// An entry of the directory, whose start is that of its own header, and the bytes that it takes in
+/// the directory.
 fn header(directory: &[u8]) -> Option<Result<(Entry, usize), String>> {
     if !directory.starts_with(b"PK\x01\x02") {
         return None;

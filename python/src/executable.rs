@@ -51,7 +51,8 @@ impl Executable {
 
 #[pymethods]
 impl Executable {
-    /// Runs the program: its results, or None if a tensor has another layout than the program takes. `seed` starts its random numbers.
+    /// Runs the program: its results, or None if a tensor has another layout than the program
+    /// takes. `seed` starts its random numbers.
     #[pyo3(signature = (tensors, seed=0))]
     fn run<'py>(
         &self,

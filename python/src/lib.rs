@@ -1,7 +1,8 @@
-//! The native part of the Python package `tracecast`: programs of ATen calls are checked, compiled, and run on the memory of PyTorch's tensors.
+//! The native part of the Python package `tracecast`: programs of ATen calls are checked, compiled,
+//! and run on the memory of PyTorch's tensors.
 //!
-//! Python gives a program as a list of calls. Each call is recorded through the table of `tracecast-aten`, as exported models are; no other
-//! table of ops exists here or in Python.
+//! Python gives a program as a list of calls. Each call is recorded through the table of
+//! `tracecast-aten`, as exported models are; no other table of ops exists here or in Python.
 
 mod error;
 mod executable;

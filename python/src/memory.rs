@@ -1,7 +1,8 @@
 //! The memory of PyTorch's tensors as bytes: borrowed for inputs of a run, lent for its results.
 //!
-//! A [`Layout`] is what a program takes. A [`Region`] comes from a tensor that has such a layout, as PyTorch says, and holds a reference to it: the
-//! memory lives for as long as the region, wherever the run ends.
+//! A [`Layout`] is what a program takes. A [`Region`] comes from a tensor that has such a layout,
+//! as PyTorch says, and holds a reference to it: the memory lives for as long as the region,
+//! wherever the run ends.
 
 #![allow(unsafe_code, reason = "this file owns the addresses that PyTorch gives for its tensors")]
 
@@ -15,7 +16,8 @@ use tracecast_aten::dtype;
 /// Sizes and strides, in elements.
 pub(crate) type Strided<'py> = (Bound<'py, PyTuple>, Bound<'py, PyTuple>);
 
-/// Dtype, sizes and strides of a tensor as Python's objects, which are compared sooner than they are read.
+/// Dtype, sizes and strides of a tensor as Python's objects, which are compared sooner than they
+/// are read.
 pub(crate) struct Layout {
     dtype: Py<PyAny>,
     sizes: Py<PyTuple>,
@@ -27,8 +29,9 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// That of tensors whose elements are, in the order of their addresses, those of a row-major tensor of this type. If other elements lie between
-    /// them, or some lie twice, copies are in the order of axes.
+    /// That of tensors whose elements are, in the order of their addresses, those of a row-major
+    /// tensor of this type. If other elements lie between them, or some lie twice, copies are in
+    /// the order of axes.
     ///
     /// # Errors
     /// If the type has another number of elements.
@@ -94,7 +97,8 @@ impl Layout {
     }
 }
 
-/// How many elements lie in memory under these strides, if none lie between them. An axis of stride 0 repeats its one element.
+/// How many elements lie in memory under these strides, if none lie between them. An axis of stride
+/// 0 repeats its one element.
 fn dense(sizes: &[usize], strides: &[usize]) -> Option<usize> {
     if sizes.contains(&0) {
         return Some(0);
@@ -111,7 +115,8 @@ fn dense(sizes: &[usize], strides: &[usize]) -> Option<usize> {
 
 /// The elements of a dense tensor in place.
 ///
-/// As for every op of PyTorch, nobody may resize the tensor or write to it meanwhile from another thread.
+/// As for every op of PyTorch, nobody may resize the tensor or write to it meanwhile from another
+/// thread.
 pub(crate) struct Region {
     address: usize,
     bytes: usize,
@@ -125,8 +130,8 @@ impl AsRef<[u8]> for Region {
             return &[];
         }
         let start = std::ptr::with_exposed_provenance(self.address);
-        // SAFETY: PyTorch keeps as many bytes behind the address of a tensor as its sizes, strides and dtype say, which the layout has compared. The
-        // region keeps the tensor.
+        // SAFETY: PyTorch keeps as many bytes behind the address of a tensor as its sizes, strides
+        // and dtype say, which the layout has compared. The region keeps the tensor.
         unsafe { std::slice::from_raw_parts(start, self.bytes) }
     }
 }
@@ -137,7 +142,8 @@ impl AsMut<[u8]> for Region {
             return &mut [];
         }
         let start = std::ptr::with_exposed_provenance_mut(self.address);
-        // SAFETY: as above; only regions of new tensors are written, before anybody else has seen the tensor.
+        // SAFETY: as above; only regions of new tensors are written, before anybody else has seen
+        // the tensor.
         unsafe { std::slice::from_raw_parts_mut(start, self.bytes) }
     }
 }

@@ -1,4 +1,5 @@
-//! [`Program`]: a graph of PyTorch, recorded through the table of `tracecast-aten`; [`Compiled`]: its code.
+//! [`Program`]: a graph of PyTorch, recorded through the table of `tracecast-aten`; [`Compiled`]:
+//! its code.
 
 use crate::error::refused;
 use crate::executable::Executable;
@@ -83,8 +84,8 @@ pub(crate) struct Compiled {
 
 #[pymethods]
 impl Compiled {
-    /// The program with numbers for its sizes, for inputs and results of these sizes and strides. An error if a bound or a guard of a size is
-    /// not kept.
+    /// The program with numbers for its sizes, for inputs and results of these sizes and strides.
+    /// An error if a bound or a guard of a size is not kept.
     fn at(
         &self,
         py: Python<'_>,

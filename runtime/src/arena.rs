@@ -17,10 +17,12 @@ impl Buffer {
     }
 }
 
-/// An offset for each buffer, and the size of the whole. Buffers that live at the same time do not overlap.
+/// An offset for each buffer, and the size of the whole. Buffers that live at the same time do not
+/// overlap.
 ///
-/// The largest buffers are placed first, each into the smallest gap that takes it between those that live at the same time. A whole
-/// that is too large for any memory has the size `usize::MAX`, which no device reserves.
+/// The largest buffers are placed first, each into the smallest gap that takes it between those
+/// that live at the same time. A whole that is too large for any memory has the size `usize::MAX`,
+/// which no device reserves.
 pub(crate) fn pack(buffers: &[Buffer]) -> (Vec<usize>, usize) {
     let size = |i: usize| buffers[i].bytes.next_multiple_of(ALIGNMENT);
     let mut order: Vec<usize> = (0..buffers.len()).filter(|&i| buffers[i].bytes > 0).collect();

@@ -1,5 +1,5 @@
-//! [`Bucket`]: values that ranks exchange together; and which of a program's collectives share one. It follows from the program alone, so
-//! that it is the same on all ranks.
+//! [`Bucket`]: values that ranks exchange together; and which of a program's collectives share one.
+//! It follows from the program alone, so that it is the same on all ranks.
 
 use crate::collective::Transfer;
 use crate::error::{Error, Result};
@@ -46,9 +46,11 @@ pub(crate) struct Bucket {
 
 /// Buckets while the nodes of a program are taken in order.
 ///
-/// Collectives of one kind that follow each other share a bucket while it has room, unless one depends on the result of another: that does not change
-/// with how kernels are formed. A bucket begins behind the last of its operands, and is waited for in front of the first step that reads one
-/// of its results, or one of a bucket behind it: they are waited for in the order in which they begin.
+/// Collectives of one kind that follow each other share a bucket while it has room, unless one
+/// depends on the result of another: that does not change with how kernels are formed. A bucket
+/// begins behind the last of its operands, and is waited for in front of the first step that reads
+/// one of its results, or one of a bucket behind it: they are waited for in the order in which they
+/// begin.
 pub(crate) struct Filling {
     most: usize,
     pub(crate) buckets: Vec<Bucket>,
@@ -56,7 +58,8 @@ pub(crate) struct Filling {
     places: Vec<usize>,
     /// The bytes of the last one, and the number of its first collective.
     last: (usize, usize),
-    /// How many collectives there are, and for each value the last of them that it depends on, by its number from 1.
+    /// How many collectives there are, and for each value the last of them that it depends on, by
+    /// its number from 1.
     count: usize,
     behind: Vec<usize>,
 }
@@ -76,7 +79,8 @@ impl Filling {
         }
     }
 
-    /// Takes a collective of the program, given the number of steps before it, the bytes of its operand, and a result.
+    /// Takes a collective of the program, given the number of steps before it, the bytes of its
+    /// operand, and a result.
     pub(crate) fn take(
         &mut self,
         node: &Node,
@@ -110,7 +114,8 @@ impl Filling {
         Ok(())
     }
 
-    /// The buckets; and what begins and finishes them, in order, with the place among steps with these inputs in front of which that happens.
+    /// The buckets; and what begins and finishes them, in order, with the place among steps with
+    /// these inputs in front of which that happens.
     pub(crate) fn end(self, inputs: &[&[usize]]) -> (Vec<Bucket>, Vec<(usize, Work)>) {
         let Filling { buckets, places, .. } = self;
         let mut works = Vec::with_capacity(2 * buckets.len());

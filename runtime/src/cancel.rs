@@ -13,9 +13,10 @@ thread_local! {
 
 /// A handle by which runs end early. A clone is the same handle, for another thread.
 ///
-/// Every run inside of [`scope`](Cancel::scope), of whatever kind, looks at it between its kernels, until it begins to replace state in place. It then ends with
-/// [`Error::Cancelled`], and state is as it was. A kernel that runs is not stopped, and a program is compiled to its end. On a device with a queue a run looks
-/// before its commands are given.
+/// Every run inside of [`scope`](Cancel::scope), of whatever kind, looks at it between its kernels,
+/// until it begins to replace state in place. It then ends with [`Error::Cancelled`], and state is
+/// as it was. A kernel that runs is not stopped, and a program is compiled to its end. On a device
+/// with a queue a run looks before its commands are given.
 ///
 /// ```
 /// use std::time::Duration;
@@ -60,7 +61,8 @@ impl Cancel {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Does something whose runs, on this thread, end when this handle says so. Handles around this one count as well.
+    /// Does something whose runs, on this thread, end when this handle says so. Handles around this
+    /// one count as well.
     pub fn scope<R>(&self, body: impl FnOnce() -> R) -> R {
         struct Leave;
         impl Drop for Leave {

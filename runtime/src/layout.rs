@@ -25,13 +25,15 @@ pub(crate) struct Layout {
     pub(crate) lasting: Vec<bool>,
     /// For each of these whether a step or an output reads its memory.
     pub(crate) is_read: Vec<bool>,
-    /// For each fresh buffer, the state it replaces (counted as in `states`) after the steps. Empty if state is updated in place.
+    /// For each fresh buffer, the state it replaces (counted as in `states`) after the steps. Empty
+    /// if state is updated in place.
     pub(crate) fresh: Vec<usize>,
     /// The first step that writes to the memory of a state; the number of steps if none does.
     pub(crate) first_write: usize,
     /// The number of loans. Inputs come first.
     pub(crate) loans: usize,
-    /// Memory needed besides the state and the tensors that go in; the numbers that the program brings are part of it.
+    /// Memory needed besides the state and the tensors that go in; the numbers that the program
+    /// brings are part of it.
     pub(crate) peak_bytes: usize,
 }
 
@@ -80,9 +82,11 @@ pub(crate) enum Place {
 /// What a device can do, as far as places depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Abilities {
-    /// State is updated in place, after the last kernel that can raise a check; otherwise fresh memory replaces it.
+    /// State is updated in place, after the last kernel that can raise a check; otherwise fresh
+    /// memory replaces it.
     pub(crate) in_place: bool,
-    /// Kernels work on the memory of large inputs and outputs themselves; otherwise these are copied.
+    /// Kernels work on the memory of large inputs and outputs themselves; otherwise these are
+    /// copied.
     pub(crate) loans: bool,
 }
 
@@ -97,7 +101,8 @@ impl Abilities {
     }
 }
 
-/// An input or output of fewer bytes is copied: that costs less than asking for its address at every launch.
+/// An input or output of fewer bytes is copied: that costs less than asking for its address at
+/// every launch.
 const LENT_FROM: usize = 64 * 1024;
 
 impl fmt::Display for Operand {
@@ -120,8 +125,8 @@ impl fmt::Display for Operand {
 
 /// Gives every value a place and every step its operands.
 ///
-/// In place, updates that the schedule gave no home are copied at the end, where no step can raise a check. Otherwise each updated
-/// state gets fresh memory, to be put in its place afterwards.
+/// In place, updates that the schedule gave no home are copied at the end, where no step can raise
+/// a check. Otherwise each updated state gets fresh memory, to be put in its place afterwards.
 pub(crate) fn layout(parts: &Parts, schedule: &Schedule, able: Abilities) -> Layout {
     let in_place = able.in_place;
     let mut placing = Placing::new(parts, schedule, in_place);
@@ -276,7 +281,8 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// Lends the large inputs that something reads, and room for the large outputs. The number of loans, and the bytes of the outputs.
+    /// Lends the large inputs that something reads, and room for the large outputs. The number of
+    /// loans, and the bytes of the outputs.
     fn lend(&mut self) -> (usize, usize) {
         let (mut loans, mut bytes) = (0, 0usize);
         // The device copies what ranks exchange, from memory of its own.
@@ -300,8 +306,8 @@ impl<'a> Placing<'a> {
         (loans, bytes)
     }
 
-    /// Buffers of the arena for inputs, and for results that have no place yet. A result that may replace an operand in place does so if
-    /// it is the last use of that operand.
+    /// Buffers of the arena for inputs, and for results that have no place yet. A result that may
+    /// replace an operand in place does so if it is the last use of that operand.
     fn buffers(&mut self) {
         for port in 0..self.parts.ports.len() {
             if let (None, Some(to)) = (self.places[port], self.last[port]) {
@@ -348,7 +354,8 @@ impl<'a> Placing<'a> {
         alone.then_some(buffer)
     }
 
-    /// The buffer of the operand that a bucket has for a result, if nothing else needs it: it is reduced in place.
+    /// The buffer of the operand that a bucket has for a result, if nothing else needs it: it is
+    /// reduced in place.
     fn reduced_operand(&self, bucket: &Bucket, result: usize, time: usize) -> Option<usize> {
         let (operand, _) = bucket.members.iter().find(|(_, to)| *to == result)?;
         let buffer = self.buffer_of[*operand]?;
@@ -371,8 +378,8 @@ impl<'a> Placing<'a> {
         self.places[value].unwrap_or(Place::Arena(0))
     }
 
-    /// The launch of a step. A predicated kernel leaves its outputs alone in a step that it skips, so those that are not in the place of
-    /// what they update are given its contents first.
+    /// The launch of a step. A predicated kernel leaves its outputs alone in a step that it skips,
+    /// so those that are not in the place of what they update are given its contents first.
     fn step(&self, number: usize, launches: &mut Vec<Launch>) {
         let step = &self.parts.steps[number];
         let kernel = self.parts.kernel_of(step);

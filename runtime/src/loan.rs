@@ -1,4 +1,5 @@
-//! [`HostLoan`]: a place for an input or an output of a run in the memory of its tensor, so that large ones are not copied.
+//! [`HostLoan`]: a place for an input or an output of a run in the memory of its tensor, so that
+//! large ones are not copied.
 
 use crate::tensor::Tensor;
 use std::fmt;
@@ -6,9 +7,11 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A place whose address changes from run to run: that of a tensor which the run reads, or of one which it makes.
+/// A place whose address changes from run to run: that of a tensor which the run reads, or of one
+/// which it makes.
 ///
-/// A device that takes loans ([`Device::takes_loans`](crate::Device::takes_loans)) asks for the address whenever a kernel runs.
+/// A device that takes loans ([`Device::takes_loans`](crate::Device::takes_loans)) asks for the
+/// address whenever a kernel runs.
 #[derive(Default)]
 pub struct HostLoan {
     held: Mutex<Held>,
@@ -28,8 +31,9 @@ enum Held {
 }
 
 impl HostLoan {
-    /// The address of the first byte and the number of bytes; null and 0 outside a run. Like all memory of tensors it is aligned for
-    /// elements, not for cache lines. What was lent as an input must not be written.
+    /// The address of the first byte and the number of bytes; null and 0 outside a run. Like all
+    /// memory of tensors it is aligned for elements, not for cache lines. What was lent as an input
+    /// must not be written.
     pub fn place(&self) -> (*mut u8, usize) {
         (self.address.load(Ordering::Acquire), self.len.load(Ordering::Acquire))
     }

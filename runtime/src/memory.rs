@@ -1,4 +1,5 @@
-//! Memory of devices: [`Memory`], opaque to the runtime, a [`Span`] of it, and [`HostMemory`], the aligned bytes that devices of the host use.
+//! Memory of devices: [`Memory`], opaque to the runtime, a [`Span`] of it, and [`HostMemory`], the
+//! aligned bytes that devices of the host use.
 
 use crate::arena::ALIGNMENT;
 use crate::error::{Error, Result};
@@ -8,7 +9,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use tracecast_ir::eval::Bytes;
 
-/// A piece of some device's memory. A copy of the handle is the same memory, which is freed with the last handle.
+/// A piece of some device's memory. A copy of the handle is the same memory, which is freed with
+/// the last handle.
 #[derive(Clone)]
 pub struct Memory(Arc<Held<dyn Any + Send + Sync>>);
 
@@ -26,15 +28,17 @@ impl Memory {
         Memory(Arc::new(Held { version: AtomicU64::new(next()), region }))
     }
 
-    /// The number of its version: another one after [`changed`](Memory::changed), and greater than that of any memory before.
+    /// The number of its version: another one after [`changed`](Memory::changed), and greater than
+    /// that of any memory before.
     ///
-    /// The runtime counts what it does to the memory of [lasting](crate::Arg::lasting) operands: uploads, and runs of programs that
-    /// write it. The versions of other memory mean nothing.
+    /// The runtime counts what it does to the memory of [lasting](crate::Arg::lasting) operands:
+    /// uploads, and runs of programs that write it. The versions of other memory mean nothing.
     pub fn version(&self) -> u64 {
         self.0.version.load(Ordering::Acquire)
     }
 
-    /// Says that its bytes change. Whoever writes to the memory of a store other than through the runtime has to say so.
+    /// Says that its bytes change. Whoever writes to the memory of a store other than through the
+    /// runtime has to say so.
     pub fn changed(&self) {
         self.0.version.store(next(), Ordering::Release);
     }
@@ -52,7 +56,8 @@ impl Memory {
         self.0.region.downcast_ref()
     }
 
-    /// How many handles there are to it, this one included: whether memory has come back to who reserved it.
+    /// How many handles there are to it, this one included: whether memory has come back to who
+    /// reserved it.
     pub fn handles(&self) -> usize {
         Arc::strong_count(&self.0)
     }
@@ -86,8 +91,8 @@ pub struct Span {
 
 /// Bytes of the host that begin with a cache line.
 ///
-/// They are shared: whoever holds the memory may read and write it. Reads and writes here take turns; they do not wait for kernels, which
-/// the runtime does not let run meanwhile.
+/// They are shared: whoever holds the memory may read and write it. Reads and writes here take
+/// turns; they do not wait for kernels, which the runtime does not let run meanwhile.
 pub struct HostMemory {
     bytes: RwLock<Bytes>,
     address: AtomicPtr<u8>,
@@ -129,7 +134,8 @@ impl HostMemory {
         self.len == 0
     }
 
-    /// The address of the first byte, valid for reads and writes of the whole memory for as long as it exists.
+    /// The address of the first byte, valid for reads and writes of the whole memory for as long as
+    /// it exists.
     pub fn as_ptr(&self) -> *mut u8 {
         self.address.load(Ordering::Relaxed)
     }

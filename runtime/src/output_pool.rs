@@ -1,4 +1,5 @@
-//! [`OutputPool`]: a pool of memory for outputs that stay on their device. A buffer returns to it when its value is dropped.
+//! [`OutputPool`]: a pool of memory for outputs that stay on their device. A buffer returns to it
+//! when its value is dropped.
 
 use crate::device::{Device, alloc};
 use crate::error::Result;
@@ -15,7 +16,8 @@ pub(crate) struct OutputPool {
     keeps: bool,
 }
 
-/// The memory of one value. Commands of later steps may use it as soon as nobody has this, since they stand behind those that were given before.
+/// The memory of one value. Commands of later steps may use it as soon as nobody has this, since
+/// they stand behind those that were given before.
 pub(crate) struct OutputBuffer {
     memory: Memory,
     output: usize,

@@ -16,7 +16,8 @@ use tracecast_ir::{
     Attr, Port, Role, Source, Stage as Progress, TensorType, ValueId, Values, Verified,
 };
 
-/// A fused graph as steps over places in memory, for any device. Sizes may be names: places are then those of the traced values.
+/// A fused graph as steps over places in memory, for any device. Sizes may be names: places are
+/// then those of the traced values.
 pub struct Program {
     pub(crate) parts: Parts,
     pub(crate) layout: Layout,
@@ -26,8 +27,8 @@ pub struct Program {
 
 /// The graph as the planner sees it. Values are numbered: the ports come first.
 ///
-/// Every update is the result of a step of its own, and no output is a state that an update replaces: where the graph says otherwise
-/// a copy stands between.
+/// Every update is the result of a step of its own, and no output is a state that an update
+/// replaces: where the graph says otherwise a copy stands between.
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) name: String,
@@ -57,7 +58,8 @@ pub(crate) struct Part {
     pub(crate) outputs: Vec<usize>,
 }
 
-/// Where the user's program records what a step computes: the module path and the source line, both empty for copies and exchanges.
+/// Where the user's program records what a step computes: the module path and the source line, both
+/// empty for copies and exchanges.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
     module: Arc<str>,
@@ -65,7 +67,8 @@ pub(crate) struct Line {
 }
 
 impl Program {
-    /// Plans a graph of stage `Fused`: the order of its kernels, the places of its values, what is updated in place.
+    /// Plans a graph of stage `Fused`: the order of its kernels, the places of its values, what is
+    /// updated in place.
     ///
     /// # Errors
     /// If the graph is of another stage.
@@ -73,8 +76,8 @@ impl Program {
         Program::plan_in_buckets(graph, BUCKET)
     }
 
-    /// As [`plan`](Program::plan), with reductions between ranks put together until they have that many bytes; more of one kind go one by one.
-    /// All ranks must say the same number.
+    /// As [`plan`](Program::plan), with reductions between ranks put together until they have that
+    /// many bytes; more of one kind go one by one. All ranks must say the same number.
     ///
     /// # Errors
     /// As [`plan`](Program::plan).
@@ -91,8 +94,8 @@ impl Program {
         Ok(Program { parts, layout, contents })
     }
 
-    /// Has a device compile the kernels of a program whose sizes are names: once for all sizes those that the device takes, the others for
-    /// each set of sizes that is asked for.
+    /// Has a device compile the kernels of a program whose sizes are names: once for all sizes
+    /// those that the device takes, the others for each set of sizes that is asked for.
     ///
     /// # Errors
     /// If the device has no code for one of them.
@@ -103,7 +106,8 @@ impl Program {
     /// Has a device compile the kernels.
     ///
     /// # Errors
-    /// If the device has no code for one of them, as for those whose sizes are names; if it has a queue and the program collectives.
+    /// If the device has no code for one of them, as for those whose sizes are names; if it has a
+    /// queue and the program collectives.
     pub fn load(mut self, device: Arc<dyn Device>) -> Result<Executable> {
         let able = Abilities::of(&*device);
         self.parts.fits(&*device)?;
@@ -127,20 +131,22 @@ impl Program {
         &self.parts.ports
     }
 
-    /// The kernels of a step, in order; equal kernels appear as often as they run. Copies are not among them.
+    /// The kernels of a step, in order; equal kernels appear as often as they run. Copies are not
+    /// among them.
     pub fn kernels(&self) -> impl Iterator<Item = (&str, &Kernel)> {
         let steps = self.layout.steps.iter();
         steps.filter_map(|s| Some((&*s.name, &*self.parts.kernels[s.work.kernel()?])))
     }
 
-    /// The steps of a run with their kernels, in order. Copies have none, and neither has what begins an exchange between ranks or waits for one.
+    /// The steps of a run with their kernels, in order. Copies have none, and neither has what
+    /// begins an exchange between ranks or waits for one.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = (&str, Option<&Kernel>)> {
         let kernel = |step: &Step| step.work.kernel().map(|kernel| &*self.parts.kernels[kernel]);
         self.layout.steps.iter().map(move |s| (&*s.name, kernel(s)))
     }
 
-    /// The module path and the source line that recorded what the step of that number computes; empty for copies and exchanges, and where the
-    /// program is a text without lines.
+    /// The module path and the source line that recorded what the step of that number computes;
+    /// empty for copies and exchanges, and where the program is a text without lines.
     pub fn recorded_at(&self, step: usize) -> (&str, &Source) {
         self.layout
             .steps
@@ -153,7 +159,8 @@ impl Program {
         self.parts.buckets.first().map(|bucket| bucket.ranks)
     }
 
-    /// The exchanges between ranks in the order in which they begin: a name, and how many bytes each rank gives.
+    /// The exchanges between ranks in the order in which they begin: a name, and how many bytes
+    /// each rank gives.
     pub fn exchanges(&self) -> impl ExactSizeIterator<Item = (&str, usize)> {
         let given = |bucket: &Bucket| {
             bucket.members.iter().map(|(operand, _)| self.parts.bytes[*operand]).sum()
@@ -205,7 +212,8 @@ impl fmt::Debug for Program {
     }
 }
 
-/// The bytes of reductions that are put together, if nobody says otherwise: enough that the time to begin an exchange does not count.
+/// The bytes of reductions that are put together, if nobody says otherwise: enough that the time to
+/// begin an exchange does not count.
 const BUCKET: usize = 1 << 20;
 
 impl Parts {
@@ -358,7 +366,8 @@ impl Parts {
         to
     }
 
-    /// The same with these values for names: of types, and of the kernels that are not `kept` as they are.
+    /// The same with these values for names: of types, and of the kernels that are not `kept` as
+    /// they are.
     ///
     /// # Errors
     /// A size that has no number, or is negative.
@@ -388,7 +397,8 @@ impl Parts {
         Ok(parts)
     }
 
-    /// An error if it exchanges values between ranks on a device with a queue: the exchanges wait on the host.
+    /// An error if it exchanges values between ranks on a device with a queue: the exchanges wait
+    /// on the host.
     pub(crate) fn fits(&self, device: &dyn Device) -> Result<()> {
         if self.buckets.is_empty() || device.queue().is_none() {
             return Ok(());

@@ -9,10 +9,13 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 use tracecast_ir::policy::DeviceType;
 
-/// Kinds of devices by name, and their devices. A registry is a value; [that of the process](Registry::global) is one of them.
+/// Kinds of devices by name, and their devices. A registry is a value;
+/// [that of the process](Registry::global) is one of them.
 ///
-/// A kind is registered under a name and gets a device type by which graphs and policies know it: the one that it [serves](Backend::serves), or the
-/// next free one of the four [from outside](DeviceType::OUTSIDE). Devices are asked for by name and number, `npu:1`, and opened at first use.
+/// A kind is registered under a name and gets a device type by which graphs and policies know it:
+/// the one that it [serves](Backend::serves), or the next free one of the four
+/// [from outside](DeviceType::OUTSIDE). Devices are asked for by name and number, `npu:1`, and
+/// opened at first use.
 #[derive(Debug, Default)]
 pub struct Registry {
     state: RwLock<State>,
@@ -25,7 +28,8 @@ pub struct Kind {
     pub name: Arc<str>,
     /// The type by which graphs and policies know it.
     pub device_type: DeviceType,
-    /// What its devices do under autocast; `None` for a type with a table of its own: what that type does, and for one from outside: regions are errors.
+    /// What its devices do under autocast; `None` for a type with a table of its own: what that
+    /// type does, and for one from outside: regions are errors.
     pub amp: Option<AmpSupport>,
     /// Its devices, open or not.
     pub devices: Vec<DeviceId>,
@@ -66,20 +70,24 @@ impl Registry {
         &GLOBAL
     }
 
-    /// Adds a kind of devices under a name, and returns the type by which graphs and policies know it.
+    /// Adds a kind of devices under a name, and returns the type by which graphs and policies know
+    /// it.
     ///
     /// # Errors
-    /// If a text could not hold the name, it is taken or that of a device type which the backend does not serve, another kind has the type, there are
-    /// four kinds from outside already, or the default dtype of its regions is none that they take.
+    /// If a text could not hold the name, it is taken or that of a device type which the backend
+    /// does not serve, another kind has the type, there are four kinds from outside already, or the
+    /// default dtype of its regions is none that they take.
     pub fn register(&self, name: &str, backend: Arc<dyn Backend>) -> Result<DeviceType> {
         let (amp, serves) = (backend.amp(), backend.serves());
         self.add(name, amp, serves, Some(backend))
     }
 
-    /// Adds a device that is open, as one of the kind that its name says: `npu:1`, or `npu`. The first one of a kind says what all do under autocast.
+    /// Adds a device that is open, as one of the kind that its name says: `npu:1`, or `npu`. The
+    /// first one of a kind says what all do under autocast.
     ///
     /// # Errors
-    /// Those of [`register`](Registry::register); if there is a device of that name, or the kind has a backend that opens its devices.
+    /// Those of [`register`](Registry::register); if there is a device of that name, or the kind
+    /// has a backend that opens its devices.
     pub fn register_device(&self, device: Arc<dyn Device>) -> Result<DeviceType> {
         let id: DeviceId = device.name().parse()?;
         let known = self.entry(&id).ok();
@@ -98,7 +106,8 @@ impl Registry {
             return Err(Error::Device(format!("`{id}` is registered already")));
         }
         opened.insert(id.ordinal(), device.clone());
-        // Who lists kinds locks the state first and this behind it. A limit that is set meanwhile is seen here or finds the device.
+        // Who lists kinds locks the state first and this behind it. A limit that is set meanwhile
+        // is seen here or finds the device.
         drop(opened);
         self.limit(&*device);
         Ok(entry.device_type)
@@ -129,10 +138,12 @@ impl Registry {
         Ok(device_type)
     }
 
-    /// Gives a type from outside the name under which its kind is then registered: what PyTorch calls renaming the backend.
+    /// Gives a type from outside the name under which its kind is then registered: what PyTorch
+    /// calls renaming the backend.
     ///
     /// # Errors
-    /// If it is no type from outside, has another name or a kind already; if a text could not hold the name, or it is taken.
+    /// If it is no type from outside, has another name or a kind already; if a text could not hold
+    /// the name, or it is taken.
     pub fn rename(&self, device_type: DeviceType, name: &str) -> Result<()> {
         let refused = |why: &str| {
             Err(Error::Device(format!("{device_type} cannot be called `{name}`: {why}")))
@@ -161,7 +172,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes a kind none of whose devices is in use: nothing but the registry has a handle of one, no executable, tensor or entry of a store.
+    /// Removes a kind none of whose devices is in use: nothing but the registry has a handle of
+    /// one, no executable, tensor or entry of a store.
     ///
     /// # Errors
     /// If there is no such kind, or one of its devices is in use.
@@ -194,17 +206,20 @@ impl Registry {
         Ok(())
     }
 
-    /// The device of that name, opened if it is asked for the first time: `npu:1`, or `npu` for the first of its kind.
+    /// The device of that name, opened if it is asked for the first time: `npu:1`, or `npu` for the
+    /// first of its kind.
     ///
     /// # Errors
-    /// If there is no such kind or number, or the device cannot be opened, panics at it, or calls itself something else.
+    /// If there is no such kind or number, or the device cannot be opened, panics at it, or calls
+    /// itself something else.
     pub fn device(&self, name: &str) -> Result<Arc<dyn Device>> {
         let id: DeviceId = name.parse()?;
         self.entry(&id)?.device(&id, &|device| self.limit(device))
     }
 
-    /// No wait for one of its devices takes longer than that from now on, whatever drivers say; then there is a fault of kind
-    /// [`TimedOut`](crate::FaultKind::TimedOut). Holds for devices that are open and for those that are opened later.
+    /// No wait for one of its devices takes longer than that from now on, whatever drivers say;
+    /// then there is a fault of kind [`TimedOut`](crate::FaultKind::TimedOut). Holds for devices
+    /// that are open and for those that are opened later.
     ///
     /// ```
     /// use std::time::Duration;

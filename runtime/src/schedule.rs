@@ -14,8 +14,9 @@ pub(crate) struct Schedule {
     pub(crate) home: Vec<Option<usize>>,
 }
 
-/// Orders the steps as they were recorded, except that steps which update state in place wait for every step that reads the old state
-/// or can fail: raise a check, or wait for another rank in vain. An update that cannot wait for them is not made in place.
+/// Orders the steps as they were recorded, except that steps which update state in place wait for
+/// every step that reads the old state or can fail: raise a check, or wait for another rank in
+/// vain. An update that cannot wait for them is not made in place.
 pub(crate) fn schedule(parts: &Parts, in_place: bool) -> Schedule {
     let uses = Uses::of(parts);
     let mut after = Order::of(parts, &uses);
@@ -25,7 +26,8 @@ pub(crate) fn schedule(parts: &Parts, in_place: bool) -> Schedule {
             let Some((writer, output)) = uses.producer[value] else { continue };
             let (own, others): (Vec<Read>, Vec<Read>) =
                 uses.reads[port].iter().partition(|(step, _)| *step == writer);
-            // The step itself must not mind: it raises no check, and reads the old state only where it writes the new one.
+            // The step itself must not mind: it raises no check, and reads the old state only where
+            // it writes the new one.
             let step = &parts.steps[writer];
             let update = match parts.kernel_of(step) {
                 Some(kernel) => kernel.outputs[output].update,
@@ -84,7 +86,8 @@ impl Order {
     fn of(parts: &Parts, uses: &Uses) -> Self {
         let barrier = parts.steps.len();
         let mut order = Order { next: vec![Vec::new(); barrier + 1], barrier };
-        // Recorded before it is waited for. Both follow each other in the order of the buckets, which is the same on all ranks.
+        // Recorded before it is waited for. Both follow each other in the order of the buckets,
+        // which is the same on all ranks.
         let mut begun = vec![0; parts.buckets.len()];
         let mut finished = vec![0; parts.buckets.len()];
         for (i, step) in parts.steps.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! [`Submitted`]: the outputs of a step that need not have ended; and [`Input`], by which they become those of another.
+//! [`Submitted`]: the outputs of a step that need not have ended; and [`Input`], by which they
+//! become those of another.
 
 use crate::device::{Device, DeviceId};
 use crate::error::{Error, Result};
@@ -11,7 +12,8 @@ use std::fmt;
 use std::sync::Arc;
 use tracecast_ir::TensorType;
 
-/// The outputs of a step that was [submitted](crate::Executable::submit), by name. They are where the device left them until they are asked for.
+/// The outputs of a step that was [submitted](crate::Executable::submit), by name. They are where
+/// the device left them until they are asked for.
 #[derive(Debug)]
 pub struct Submitted {
     names: Arc<[String]>,
@@ -37,7 +39,8 @@ enum At {
 pub enum Input<'a> {
     /// It is copied to the device.
     Host(&'a Tensor),
-    /// It is taken where it is, if that is the same device; otherwise it is copied by way of the host.
+    /// It is taken where it is, if that is the same device; otherwise it is copied by way of the
+    /// host.
     Device(&'a DeviceValue),
 }
 

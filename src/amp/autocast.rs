@@ -1,8 +1,9 @@
 //! [`autocast`]: recording under an autocast state, with PyTorch's rules for entering and leaving.
 //!
-//! A region is a value of the trace and not of the thread: it is left however its body ends, and can be entered any number of
-//! times. Entering is decided by [`Region::enter`]; an outermost region is a cache scope of its own, also when it is switched
-//! off. Under policies with [parity](tracecast_ir::policy::parity) a region is an object as in PyTorch instead.
+//! A region is a value of the trace and not of the thread: it is left however its body ends, and
+//! can be entered any number of times. Entering is decided by [`Region::enter`]; an outermost
+//! region is a cache scope of its own, also when it is switched off. Under policies with
+//! [parity](tracecast_ir::policy::parity) a region is an object as in PyTorch instead.
 
 use crate::trace::Trace;
 use std::cell::RefCell;
@@ -12,10 +13,11 @@ use tracecast_ir::policy::parity::RegionObject;
 use tracecast_ir::policy::{DeviceType, Region};
 use tracecast_ir::{DType, Source};
 
-/// Records `body` under autocast for a device, in `dtype`, or in the current low dtype of that device if there is none.
+/// Records `body` under autocast for a device, in `dtype`, or in the current low dtype of that
+/// device if there is none.
 ///
-/// A device type that does not exist is an error of the trace. A dtype that the device does not take switches the region off,
-/// with a warning in the report of the compilation.
+/// A device type that does not exist is an error of the trace. A dtype that the device does not
+/// take switches the region off, with a warning in the report of the compilation.
 ///
 /// ```
 /// use tracecast::prelude::*;
@@ -50,8 +52,8 @@ pub struct Autocast {
 }
 
 impl Autocast {
-    /// A region of this device type, such as `cpu` or `cuda:0`, or of the device of that name which the program is for, in its
-    /// current low dtype.
+    /// A region of this device type, such as `cpu` or `cuda:0`, or of the device of that name which
+    /// the program is for, in its current low dtype.
     pub fn new(device: impl Into<String>) -> Self {
         Autocast { device: device.into(), dtype: None, enabled: true, cache: None }
     }
@@ -105,7 +107,8 @@ impl Autocast {
         }
     }
 
-    /// The function that records `body` inside the region at each call: what a decorator is in PyTorch.
+    /// The function that records `body` inside the region at each call: what a decorator is in
+    /// PyTorch.
     ///
     /// ```
     /// use tracecast::prelude::*;
@@ -148,7 +151,8 @@ impl Autocast {
         Ok((device, region))
     }
 
-    /// PyTorch's object for this region: the one it was entered with, if it is entered inside itself.
+    /// PyTorch's object for this region: the one it was entered with, if it is entered inside
+    /// itself.
     fn object(&self, t: &Trace) -> Result<Rc<RefCell<RegionObject>>, String> {
         let key = std::ptr::from_ref(self) as usize;
         if let Some(entered) = t.object(key) {

@@ -1,18 +1,20 @@
-//! [`custom_grad`] and [`CustomGrad`]: functions whose gradient the user gives, with the precision rules of PyTorch's
-//! `torch.amp.custom_fwd` and `torch.amp.custom_bwd`.
+//! [`custom_grad`] and [`CustomGrad`]: functions whose gradient the user gives, with the precision
+//! rules of PyTorch's `torch.amp.custom_fwd` and `torch.amp.custom_bwd`.
 //!
-//! Both closures run once, while the call is recorded, so they may capture what they like: numbers, models, other values of the
-//! trace. Backward becomes part of the graph, see [`tracecast_ir::ops::custom`].
+//! Both closures run once, while the call is recorded, so they may capture what they like: numbers,
+//! models, other values of the trace. Backward becomes part of the graph, see
+//! [`tracecast_ir::ops::custom`].
 
 use crate::trace::Trace;
 use tracecast_ir::ops::custom::{COTANGENT, CUSTOM_GRAD};
 use tracecast_ir::policy::{DeviceType, Region};
 use tracecast_ir::{Args, Attrs, DType, Var};
 
-/// Records a function of one result with a gradient of its own: [`CustomGrad::apply`] as it is most often needed.
+/// Records a function of one result with a gradient of its own: [`CustomGrad::apply`] as it is most
+/// often needed.
 ///
-/// `forward` gets the inputs and returns the result and whatever backward needs; `backward` gets that and the gradient of the
-/// result, and returns that of each input, `None` for zero.
+/// `forward` gets the inputs and returns the result and whatever backward needs; `backward` gets
+/// that and the gradient of the result, and returns that of each input, `None` for zero.
 ///
 /// ```
 /// use tracecast::prelude::*;
@@ -46,15 +48,16 @@ pub fn custom_grad<'t, S, const N: usize>(
 
 /// How a function with a gradient of its own meets autocast.
 ///
-/// * Forward runs under the current regions. With [`cast_inputs`](CustomGrad::cast_inputs), inside a region, the inputs on its
-///   device are cast first, f64 and what is not floating point excepted, and forward runs with that autocast off; outside of
-///   every region it does nothing.
-/// * Backward runs under the autocast state of forward, off if the inputs were cast, in a cache scope of its own, wherever the
-///   gradient is asked for.
-/// * A gradient in another floating point dtype is cast to that of its input, as autograd does. Another shape is an error.
+/// * Forward runs under the current regions. With [`cast_inputs`](CustomGrad::cast_inputs), inside
+///   a region, the inputs on its device are cast first, f64 and what is not floating point
+///   excepted, and forward runs with that autocast off; outside of every region it does nothing.
+/// * Backward runs under the autocast state of forward, off if the inputs were cast, in a cache
+///   scope of its own, wherever the gradient is asked for.
+/// * A gradient in another floating point dtype is cast to that of its input, as autograd does.
+///   Another shape is an error.
 ///
-/// With [`device`](CustomGrad::device) only regions of that device type count, as with PyTorch's `device_type`: inside forward
-/// the others stay as they are, inside backward they are off.
+/// With [`device`](CustomGrad::device) only regions of that device type count, as with PyTorch's
+/// `device_type`: inside forward the others stay as they are, inside backward they are off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CustomGrad {
     device: Option<String>,
@@ -83,7 +86,8 @@ impl CustomGrad {
 
     /// Records a function of known numbers of inputs and results.
     ///
-    /// Results are floating point. What is wrong with them or with the gradients is an error of the trace at the line of the call.
+    /// Results are floating point. What is wrong with them or with the gradients is an error of the
+    /// trace at the line of the call.
     #[track_caller]
     pub fn apply<'t, S, const N: usize, const M: usize>(
         &self,
@@ -102,7 +106,8 @@ impl CustomGrad {
         std::array::from_fn(|i| results[i])
     }
 
-    /// Records a function of any numbers of inputs and results. Backward returns one gradient, or `None`, for each input.
+    /// Records a function of any numbers of inputs and results. Backward returns one gradient, or
+    /// `None`, for each input.
     ///
     /// What is wrong is an error of the trace at the line of the call.
     #[track_caller]
@@ -159,7 +164,8 @@ fn state_of(forward: &Region, on: &[DeviceType]) -> Region {
     })
 }
 
-/// The inputs cast as `custom_fwd` does: what is floating point, not f64, and lives on one of these devices.
+/// The inputs cast as `custom_fwd` does: what is floating point, not f64, and lives on one of these
+/// devices.
 #[track_caller]
 fn cast_inputs<'t>(
     t: &Trace,

@@ -1,4 +1,5 @@
-//! [`EagerScaler`]: the loss scaler of an eager loop: PyTorch's calls, stages and state, over tensors on any device.
+//! [`EagerScaler`]: the loss scaler of an eager loop: PyTorch's calls, stages and state, over
+//! tensors on any device.
 //!
 //! Its ops are those of a recorded step. The state of each optimizer is forgotten by `update`:
 //!
@@ -19,7 +20,8 @@ use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::{DType, Shape, TensorType, Var};
 use tracecast_runtime::Tensor;
 
-/// Scales a loss so that small gradients survive 16 bits, and skips the step of an optimizer if one did not stay finite.
+/// Scales a loss so that small gradients survive 16 bits, and skips the step of an optimizer if one
+/// did not stay finite.
 ///
 /// ```
 /// use tracecast::amp::{EagerScaler, ScalerOptions};
@@ -91,38 +93,43 @@ pub enum NewScale {
 }
 
 impl EagerScaler {
-    /// A scaler with these settings. The scale comes to be on the device of the first tensor that is scaled.
+    /// A scaler with these settings. The scale comes to be on the device of the first tensor that
+    /// is scaled.
     ///
     /// # Errors
-    /// If it is enabled and the growth factor is not above 1 or the backoff factor not below 1. Nothing else is checked.
+    /// If it is enabled and the growth factor is not above 1 or the backoff factor not below 1.
+    /// Nothing else is checked.
     pub fn new(options: ScalerOptions) -> Result<Self> {
         options.check()?;
         let (state, seen) = (None, Vec::new());
         Ok(EagerScaler { options, parity: false, sharded: false, init_tracker: 0, state, seen })
     }
 
-    /// With PyTorch's behaviour in every case. Otherwise flags of several devices or optimizers are joined to 0 or 1 where PyTorch
-    /// adds them; a fused step is prevented by any flag that is not zero; one without gradients is refused; a state that lacks an
-    /// entry changes nothing; a new scale may be an integer.
+    /// With PyTorch's behaviour in every case. Otherwise flags of several devices or optimizers are
+    /// joined to 0 or 1 where PyTorch adds them; a fused step is prevented by any flag that is not
+    /// zero; one without gradients is refused; a state that lacks an entry changes nothing; a new
+    /// scale may be an integer.
     #[must_use]
     pub fn parity(mut self, parity: bool) -> Self {
         self.parity = parity;
         self
     }
 
-    /// For training whose parameters are divided among processes, as PyTorch's `ShardedGradScaler`: what is scaled keeps its dtype,
-    /// f16 gradients are unscaled, repeated places of a sparse one are added in f32, and an optimizer without gradients has a flag
-    /// too. Between `unscale_` and `step` each process gives its flags to the others: see
-    /// [`set_found_inf`](EagerScaler::set_found_inf). With `parity` the scale can grow to infinity, and a fused optimizer that counts
-    /// its steps is refused after an explicit `unscale_`.
+    /// For training whose parameters are divided among processes, as PyTorch's `ShardedGradScaler`:
+    /// what is scaled keeps its dtype, f16 gradients are unscaled, repeated places of a sparse one
+    /// are added in f32, and an optimizer without gradients has a flag too. Between `unscale_` and
+    /// `step` each process gives its flags to the others: see
+    /// [`set_found_inf`](EagerScaler::set_found_inf). With `parity` the scale can grow to infinity,
+    /// and a fused optimizer that counts its steps is refused after an explicit `unscale_`.
     #[must_use]
     pub fn sharded(mut self, sharded: bool) -> Self {
         self.sharded = sharded;
         self
     }
 
-    /// What is given, a tensor or a nest of tensors, times the scale. A 16-bit tensor without axes becomes f32, one with axes stays
-    /// what it is and may overflow, an integer becomes f32. If disabled, what is given.
+    /// What is given, a tensor or a nest of tensors, times the scale. A 16-bit tensor without axes
+    /// becomes f32, one with axes stays what it is and may overflow, an integer becomes f32. If
+    /// disabled, what is given.
     ///
     /// # Errors
     /// If a part is no tensor, or a device fails.
@@ -142,18 +149,19 @@ impl EagerScaler {
         })
     }
 
-    /// Divides an optimizer's gradients by the scale and checks that they were finite. Do this first if you want to read or clip
-    /// them; [`step`](EagerScaler::step) does it otherwise.
+    /// Divides an optimizer's gradients by the scale and checks that they were finite. Do this
+    /// first if you want to read or clip them; [`step`](EagerScaler::step) does it otherwise.
     ///
     /// # Errors
-    /// If nothing was scaled yet, the optimizer was unscaled or stepped since the last update, or a gradient is f16; then no
-    /// gradient has changed.
+    /// If nothing was scaled yet, the optimizer was unscaled or stepped since the last update, or a
+    /// gradient is f16; then no gradient has changed.
     pub fn unscale_(&mut self, optimizer: &EagerOptimizer) -> Result<()> {
         if !self.options.enabled {
             return Ok(());
         }
         let scale = self.state("unscale_")?.scale.clone();
-        // As in PyTorch, an optimizer is known from here on even if the call fails: the iteration is open.
+        // As in PyTorch, an optimizer is known from here on even if the call fails: the iteration
+        // is open.
         self.seen_mut(optimizer);
         match self.stage(optimizer) {
             Stage::Unscaled => return Err(ScalerError::AlreadyUnscaled.into()),
@@ -171,12 +179,13 @@ impl EagerScaler {
         Ok(())
     }
 
-    /// Takes the optimizer's step unless a gradient was found that is not finite. Returns whether the optimizer was called: a fused
-    /// one always is, and decides on its device.
+    /// Takes the optimizer's step unless a gradient was found that is not finite. Returns whether
+    /// the optimizer was called: a fused one always is, and decides on its device.
     ///
     /// # Errors
-    /// If nothing was scaled yet, the optimizer has stepped since the last update, no parameter has a gradient, or as
-    /// [`unscale_`](EagerScaler::unscale_). If a device failed while gradients were unscaled, the step is skipped when it is asked for again.
+    /// If nothing was scaled yet, the optimizer has stepped since the last update, no parameter has
+    /// a gradient, or as [`unscale_`](EagerScaler::unscale_). If a device failed while gradients
+    /// were unscaled, the step is skipped when it is asked for again.
     pub fn step(&mut self, optimizer: &mut EagerOptimizer) -> Result<bool> {
         if !self.options.enabled {
             return optimizer.step().map(|()| true);
@@ -224,8 +233,8 @@ impl EagerScaler {
         Ok(loss)
     }
 
-    /// The next scale: smaller if a gradient of any optimizer was not finite, larger after enough good iterations. Every optimizer
-    /// is ready again.
+    /// The next scale: smaller if a gradient of any optimizer was not finite, larger after enough
+    /// good iterations. Every optimizer is ready again.
     ///
     /// # Errors
     /// If nothing was scaled yet, or no gradient was checked since the last update.
@@ -250,7 +259,8 @@ impl EagerScaler {
         Ok(())
     }
 
-    /// The update of PyTorch's sharded scaler on the CPU: on the host, and without a guard against infinity.
+    /// The update of PyTorch's sharded scaler on the CPU: on the host, and without a guard against
+    /// infinity.
     fn update_unguarded(&mut self, found: f64) -> Result<()> {
         let ScalerOptions { growth_factor, backoff_factor, growth_interval, .. } = self.options;
         let (scale, tracker) = (self.get_scale()?, self.get_growth_tracker()? as i32);
@@ -263,11 +273,12 @@ impl EagerScaler {
         self.go_on_from(f64::from((scale * factor) as f32), count)
     }
 
-    /// Lets an optimizer that takes the scaler step by itself, as PyTorch's do whose `step` has the argument `grad_scaler`: nothing
-    /// is unscaled or checked here.
+    /// Lets an optimizer that takes the scaler step by itself, as PyTorch's do whose `step` has the
+    /// argument `grad_scaler`: nothing is unscaled or checked here.
     ///
     /// # Errors
-    /// If nothing was scaled yet or the optimizer has stepped since the last update; those of `step`.
+    /// If nothing was scaled yet or the optimizer has stepped since the last update; those of
+    /// `step`.
     pub fn step_by<R>(
         &mut self,
         optimizer: &mut EagerOptimizer,
@@ -323,7 +334,8 @@ impl EagerScaler {
         self.seen_of(optimizer).map_or(Stage::Ready, |seen| seen.stage)
     }
 
-    /// The flags of an optimizer, one for each device that has gradients of it: not zero if one was not finite.
+    /// The flags of an optimizer, one for each device that has gradients of it: not zero if one was
+    /// not finite.
     ///
     /// # Errors
     /// If a device fails.
@@ -332,11 +344,13 @@ impl EagerScaler {
         found.iter().map(DeviceTensor::number).collect()
     }
 
-    /// Replaces the flags of an unscaled optimizer by one for all processes that train together: not zero if any of them found a
-    /// gradient that is not finite. They then skip, back off and grow together; one that has no gradients takes part.
+    /// Replaces the flags of an unscaled optimizer by one for all processes that train together:
+    /// not zero if any of them found a gradient that is not finite. They then skip, back off and
+    /// grow together; one that has no gradients takes part.
     ///
     /// # Errors
-    /// If nothing was scaled yet, or the optimizer was not unscaled or has stepped since the last update.
+    /// If nothing was scaled yet, or the optimizer was not unscaled or has stepped since the last
+    /// update.
     pub fn set_found_inf(&mut self, optimizer: &EagerOptimizer, found: f64) -> Result<()> {
         if !self.options.enabled {
             return Ok(());
@@ -378,7 +392,8 @@ impl EagerScaler {
         Ok(())
     }
 
-    /// Has an optimizer whose gradients were not unscaled, since a device failed, skip its step: some of them may still be scaled.
+    /// Has an optimizer whose gradients were not unscaled, since a device failed, skip its step:
+    /// some of them may still be scaled.
     fn mark_unchecked(&mut self, optimizer: &EagerOptimizer) -> Result<()> {
         let eager = self.state("step")?.scale.eager().clone();
         self.seen_mut(optimizer).found = vec![eager.tensor(Tensor::scalar(1.0f32))];

@@ -1,5 +1,6 @@
-//! Mixed precision as the user says it: [`autocast`] regions, functions with a gradient of their own ([`custom_grad`]), the
-//! [`GradScaler`] of a recorded step, and the [`EagerScaler`] of an eager loop.
+//! Mixed precision as the user says it: [`autocast`] regions, functions with a gradient of their
+//! own ([`custom_grad`]), the [`GradScaler`] of a recorded step, and the [`EagerScaler`] of an
+//! eager loop.
 
 mod autocast;
 mod custom;

@@ -5,8 +5,8 @@ use crate::eager::DeviceTensor;
 use crate::error::Result;
 use tracecast_ir::Var;
 
-/// A tensor, or something that holds tensors and can be made again with others. `T` is what a tensor is: a [`DeviceTensor`] of an
-/// eager loop, a [`Var`] of a recorded step.
+/// A tensor, or something that holds tensors and can be made again with others. `T` is what a
+/// tensor is: a [`DeviceTensor`] of an eager loop, a [`Var`] of a recorded step.
 pub trait Scalable<T = DeviceTensor>: Clone {
     /// The same with each tensor replaced by what `scale` returns for it.
     ///

@@ -1,4 +1,5 @@
-//! The settings of a scaler: [`ScalerOptions`], PyTorch's, and [`ScalerSettings`], what a recorded step can do besides.
+//! The settings of a scaler: [`ScalerOptions`], PyTorch's, and [`ScalerSettings`], what a recorded
+//! step can do besides.
 
 use crate::amp::ScalerError;
 use crate::amp::policy::ScalePolicy;
@@ -57,7 +58,8 @@ impl ScalerOptions {
     }
 }
 
-/// The settings of a [`GradScaler`](crate::amp::GradScaler): PyTorch's, and what is better on request.
+/// The settings of a [`GradScaler`](crate::amp::GradScaler): PyTorch's, and what is better on
+/// request.
 ///
 /// ```
 /// use tracecast::amp::{LogMax, ScalerOptions, ScalerSettings};
@@ -100,40 +102,45 @@ impl Default for ScalerSettings {
 }
 
 impl ScalerSettings {
-    /// With PyTorch's behaviour in every case: the flags of several optimizers are added where they are joined to 0 or 1 otherwise,
-    /// the scale has no floor and can reach zero, and its first value is taken as it is.
+    /// With PyTorch's behaviour in every case: the flags of several optimizers are added where they
+    /// are joined to 0 or 1 otherwise, the scale has no floor and can reach zero, and its first
+    /// value is taken as it is.
     #[must_use]
     pub fn parity(mut self, parity: bool) -> Self {
         self.parity = parity;
         self
     }
 
-    /// With a scale that never falls below this. Without this it stops at 2^-126, the last whose reciprocal is exact and finite.
+    /// With a scale that never falls below this. Without this it stops at 2^-126, the last whose
+    /// reciprocal is exact and finite.
     #[must_use]
     pub fn min_scale(mut self, floor: f64) -> Self {
         self.min_scale = Some(floor);
         self
     }
 
-    /// With a second check, of the gradients as the optimizer reads them: it sees what overflowed while it was divided by a scale
-    /// below one, and what was done to the gradients between unscaling and the step.
+    /// With a second check, of the gradients as the optimizer reads them: it sees what overflowed
+    /// while it was divided by a scale below one, and what was done to the gradients between
+    /// unscaling and the step.
     #[must_use]
     pub fn check_updates(mut self, check: bool) -> Self {
         self.check_updates = check;
         self
     }
 
-    /// Refuses a first scale or a factor that is not a power of two. With powers of two, scaling and unscaling are exact as long as
-    /// nothing overflows or becomes subnormal; otherwise each rounds. Without this, such a factor is only warned about.
+    /// Refuses a first scale or a factor that is not a power of two. With powers of two, scaling
+    /// and unscaling are exact as long as nothing overflows or becomes subnormal; otherwise each
+    /// rounds. Without this, such a factor is only warned about.
     #[must_use]
     pub fn powers_of_two(mut self, need: bool) -> Self {
         self.powers_of_two = need;
         self
     }
 
-    /// With a count of back-offs in a row, `NAME.backoffs`, and a report after a number of them: see
-    /// [`StepResult::warning`](crate::StepResult::warning). A [`TrainStep`](crate::TrainStep) reports after 20 if this is not said, a
-    /// scaler in a program of one's own counts only on request; 0 counts nothing.
+    /// With a count of back-offs in a row, `NAME.backoffs`, and a report after a number of them:
+    /// see [`StepResult::warning`](crate::StepResult::warning). A [`TrainStep`](crate::TrainStep)
+    /// reports after 20 if this is not said, a scaler in a program of one's own counts only on
+    /// request; 0 counts nothing.
     #[must_use]
     pub fn report_after(mut self, backoffs: u32) -> Self {
         self.report_after = Some(backoffs);

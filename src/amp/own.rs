@@ -5,7 +5,8 @@ use tracecast_ir::ops::amp::LossScaling;
 use tracecast_ir::{DType, TensorType, Var};
 use tracecast_runtime::ScaleUpdate;
 
-/// The check of a gradient, one f32 that is not zero if it was not finite; and the gradient times `inverse`.
+/// The check of a gradient, one f32 that is not zero if it was not finite; and the gradient times
+/// `inverse`.
 #[track_caller]
 pub(super) fn check_and_unscale<'t>(t: &'t Trace, grad: Var<'t>, inverse: Var<'t>) -> [Var<'t>; 2] {
     let own = match t.home().recorder() {

@@ -1,7 +1,7 @@
 //! [`ScalePolicy`]: how a recorded scaler chooses the next scale.
 //!
-//! Back-off, PyTorch's, waits for an overflow and loses that step. The others look at the gradients of good steps too, which cost
-//! nothing more: their largest magnitude is known from the check.
+//! Back-off, PyTorch's, waits for an overflow and loses that step. The others look at the gradients
+//! of good steps too, which cost nothing more: their largest magnitude is known from the check.
 
 use super::own;
 use crate::entry::{Entry, Start};
@@ -14,7 +14,8 @@ use tracecast_runtime::ScaleUpdate;
 /// How the next scale is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum ScalePolicy {
-    /// Smaller after an overflow, larger after enough good steps, as PyTorch's `_amp_update_scale_`.
+    /// Smaller after an overflow, larger after enough good steps, as PyTorch's
+    /// `_amp_update_scale_`.
     #[default]
     BackOff,
     /// By mean and variance of the logarithm of the largest gradient.
@@ -23,15 +24,18 @@ pub enum ScalePolicy {
     Histogram(Histogram),
 }
 
-/// The scale that puts the mean of `log2(largest unscaled gradient)` plus some standard deviations of it at 2^16, where f16
-/// overflows; rounded down to a power of two. NVIDIA's OpenSeq2Seq has it as `LogMax`.
+/// The scale that puts the mean of `log2(largest unscaled gradient)` plus some standard deviations
+/// of it at 2^16, where f16 overflows; rounded down to a power of two. NVIDIA's OpenSeq2Seq has it
+/// as `LogMax`.
 ///
-/// Mean and variance are moving averages (decay 0.99; the deviation is taken from a slower mean, 0.999). After an overflow, of which
-/// only a lower bound is known, the average is fed that bound plus one: `17 - log2(scale)`, and the scale shrinks at least by the
-/// backoff factor. It grows at most to the double in a step, and to `max_scale`.
+/// Mean and variance are moving averages (decay 0.99; the deviation is taken from a slower mean,
+/// 0.999). After an overflow, of which only a lower bound is known, the average is fed that bound
+/// plus one: `17 - log2(scale)`, and the scale shrinks at least by the backoff factor. It grows at
+/// most to the double in a step, and to `max_scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogMax {
-    /// How many standard deviations lie between mean and overflow: 3.09 for one overflow in a thousand normally distributed steps.
+    /// How many standard deviations lie between mean and overflow: 3.09 for one overflow in a
+    /// thousand normally distributed steps.
     pub deviations: f64,
     /// The largest scale.
     pub max_scale: f64,
@@ -43,9 +47,9 @@ impl Default for LogMax {
     }
 }
 
-/// The scale halves as soon as more than a share `limit` of all scaled gradient elements are `2^near` or more, and doubles after
-/// `growth_interval` steps in which that was not so. An overflow counts as such elements. Graphcore's automatic loss scaling works
-/// like this.
+/// The scale halves as soon as more than a share `limit` of all scaled gradient elements are
+/// `2^near` or more, and doubles after `growth_interval` steps in which that was not so. An
+/// overflow counts as such elements. Graphcore's automatic loss scaling works like this.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Histogram {
     /// The exponent from which an element is near to overflow; f16 overflows at 2^16.
@@ -84,7 +88,8 @@ const SLOW: f64 = 0.999;
 const EXPONENTS: (f64, f64) = (-126.0, 128.0);
 
 impl ScalePolicy {
-    /// The averages: `NAME.log_mean`, `NAME.log_slow_mean`, `NAME.log_variance` and `NAME.log_steps`.
+    /// The averages: `NAME.log_mean`, `NAME.log_slow_mean`, `NAME.log_variance` and
+    /// `NAME.log_steps`.
     pub(crate) fn entries(&self, name: &str) -> Vec<Entry> {
         let entry = |of: &str| {
             let ty = TensorType::scalar(DType::F64);
@@ -120,7 +125,8 @@ impl ScalePolicy {
 }
 
 impl LogMax {
-    /// The next scale. `amax` is the largest magnitude of an unscaled gradient, f32, of no meaning if `found` is not zero.
+    /// The next scale. `amax` is the largest magnitude of an unscaled gradient, f32, of no meaning
+    /// if `found` is not zero.
     pub(crate) fn next<'t>(self, t: &'t Trace, entries: Vec<Entry>, now: Now<'t>) -> Var<'t> {
         let [mean, slow, variance, steps] = <[Entry; 4]>::try_from(entries)
             .expect("LogMax has four entries")
@@ -151,7 +157,8 @@ impl LogMax {
 }
 
 impl Histogram {
-    /// The next scale and growth tracker. `near` is the share of elements that are near to overflow, f32.
+    /// The next scale and growth tracker. `near` is the share of elements that are near to
+    /// overflow, f32.
     pub(crate) fn next<'t>(
         self,
         t: &'t Trace,

@@ -1,4 +1,5 @@
-//! The two ops below PyTorch's scaler, over eager tensors and in place; and the reciprocal of a scale.
+//! The two ops below PyTorch's scaler, over eager tensors and in place; and the reciprocal of a
+//! scale.
 
 use crate::Trace;
 use crate::amp::{ScalerError, own};
@@ -9,13 +10,15 @@ use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::{DType, Shape, Var};
 use tracecast_runtime::ScaleUpdate;
 
-/// Multiplies gradients by `inv_scale`, and sets `found_inf` to 1 if any element of them was not finite before; it is never set
-/// to 0. All gradients are done by one program.
+/// Multiplies gradients by `inv_scale`, and sets `found_inf` to 1 if any element of them was not
+/// finite before; it is never set to 0. All gradients are done by one program.
 ///
-/// The product is made in f32 for 16-bit gradients, in f64 for f64. An overflow of the product is not reported.
+/// The product is made in f32 for 16-bit gradients, in f64 for f64. An overflow of the product is
+/// not reported.
 ///
 /// # Errors
-/// If `found_inf` or `inv_scale` is not one f32, a gradient is not of a float dtype, or they live on several devices.
+/// If `found_inf` or `inv_scale` is not one f32, a gradient is not of a float dtype, or they live
+/// on several devices.
 pub fn amp_foreach_non_finite_check_and_unscale(
     grads: &[&DeviceTensor],
     found_inf: &DeviceTensor,
@@ -38,7 +41,8 @@ pub fn amp_foreach_non_finite_check_and_unscale(
     Ok(())
 }
 
-/// The same; the flag is a result, 1 or 0. If the program fails there is none, and nobody takes gradients that are still scaled for good ones.
+/// The same; the flag is a result, 1 or 0. If the program fails there is none, and nobody takes
+/// gradients that are still scaled for good ones.
 ///
 /// # Errors
 /// As [`amp_foreach_non_finite_check_and_unscale`].
@@ -63,14 +67,16 @@ fn inverse_of(grads: &[&DeviceTensor], inv_scale: &DeviceTensor) -> Result<Devic
     if let Some(other) = grads.iter().find(|grad| !grad.dtype().is_float()) {
         return Err(ScalerError::Gradient(other.ty().to_string()).into());
     }
-    // A factor that is an operand itself is free of the rule that a gradient depends on what scaled it.
+    // A factor that is an operand itself is free of the rule that a gradient depends on what scaled
+    // it.
     Ok(match inv_scale.ty().shape.rank() {
         0 => inv_scale.clone(),
         _ => inv_scale.eager().tensor(inv_scale.to_host()?.reshape(Shape::scalar())?),
     })
 }
 
-/// Records the product of each gradient and the factor; a number other than zero if any was not finite.
+/// Records the product of each gradient and the factor; a number other than zero if any was not
+/// finite.
 fn unscaled<'t>(t: &'t Trace, inverse: Var<'t>, grads: &[Var<'t>]) -> Option<Var<'t>> {
     let mut products: Vec<(Var<'_>, Var<'_>)> = Vec::new();
     let mut any = None;
@@ -93,8 +99,8 @@ fn unscaled<'t>(t: &'t Trace, inverse: Var<'t>, grads: &[Var<'t>]) -> Option<Var
 /// Replaces a scale and its growth tracker by the next ones: see the op `update_scale`.
 ///
 /// # Errors
-/// If `scale` or `found_inf` is not one f32, `growth_tracker` is not one i32 (or of the dtype in which the [device](tracecast_runtime::ScalerRecorder) counts), or they
-/// live on several devices.
+/// If `scale` or `found_inf` is not one f32, `growth_tracker` is not one i32 (or of the dtype in
+/// which the [device](tracecast_runtime::ScalerRecorder) counts), or they live on several devices.
 pub fn amp_update_scale(
     scale: &DeviceTensor,
     growth_tracker: &DeviceTensor,

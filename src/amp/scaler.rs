@@ -1,8 +1,10 @@
-//! [`GradScaler`]: loss scaling inside the recorded step, with PyTorch's names, order of calls and arithmetic.
+//! [`GradScaler`]: loss scaling inside the recorded step, with PyTorch's names, order of calls and
+//! arithmetic.
 //!
-//! A recorded scaler holds no numbers: `scale` records a product, `unscale_` a product and a check per gradient, `step` an
-//! optimizer step that keeps every old value if a check failed, `update` the next scale. Its state is two entries of the store,
-//! and nothing is ever read by the host to decide what runs.
+//! A recorded scaler holds no numbers: `scale` records a product, `unscale_` a product and a check
+//! per gradient, `step` an optimizer step that keeps every old value if a check failed, `update`
+//! the next scale. Its state is two entries of the store, and nothing is ever read by the host to
+//! decide what runs.
 
 use crate::amp::policy::{Now, ScalePolicy};
 use crate::amp::{Scalable, ScalerOptions, ScalerSettings, own};
@@ -16,7 +18,8 @@ use tracecast_ir::ops::reduce::Reductions;
 use tracecast_ir::{DType, TensorType, Var};
 use tracecast_runtime::ScaleUpdate;
 
-/// Scales a loss so that small gradients survive 16 bits, and skips the step if one did not stay finite.
+/// Scales a loss so that small gradients survive 16 bits, and skips the step if one did not stay
+/// finite.
 ///
 /// ```
 /// use tracecast::prelude::*;
@@ -75,7 +78,8 @@ pub struct Check<'t> {
 }
 
 impl<'t> Check<'t> {
-    /// The largest magnitude of the unscaled gradient: f32 without axes, infinite or NaN if the gradient is.
+    /// The largest magnitude of the unscaled gradient: f32 without axes, infinite or NaN if the
+    /// gradient is.
     #[track_caller]
     pub fn amax(&self) -> Var<'t> {
         amax(self.scaled) * self.inverse
@@ -93,10 +97,11 @@ pub(crate) fn amax(grad: Var<'_>) -> Var<'_> {
 }
 
 impl<'t> GradScaler<'t> {
-    /// A scaler whose state is `NAME.scale` and `NAME.growth_tracker`, and what the settings ask for besides. A run puts them into
-    /// the store if they are not there.
+    /// A scaler whose state is `NAME.scale` and `NAME.growth_tracker`, and what the settings ask
+    /// for besides. A run puts them into the store if they are not there.
     ///
-    /// Settings without meaning are an error of the trace; a factor that is no power of two is a warning in its report.
+    /// Settings without meaning are an error of the trace; a factor that is no power of two is a
+    /// warning in its report.
     #[track_caller]
     pub fn recorded(t: &'t Trace, name: &str, settings: impl Into<ScalerSettings>) -> Self {
         let settings: ScalerSettings = settings.into();
@@ -143,7 +148,8 @@ impl<'t> GradScaler<'t> {
         self.state.map(|state| state.scale)
     }
 
-    /// The loss times the scale, or a nest of tensors times it. A 16-bit loss without axes becomes f32.
+    /// The loss times the scale, or a nest of tensors times it. A 16-bit loss without axes becomes
+    /// f32.
     #[track_caller]
     pub fn scale<S: Scalable<Var<'t>>>(&self, outputs: S) -> S {
         let Some(state) = self.state else { return outputs };
@@ -158,8 +164,8 @@ impl<'t> GradScaler<'t> {
         })
     }
 
-    /// Divides an optimizer's gradients by the scale and checks that they were finite. Do this first if you want to read or clip
-    /// them; [`step`](GradScaler::step) does it otherwise.
+    /// Divides an optimizer's gradients by the scale and checks that they were finite. Do this
+    /// first if you want to read or clip them; [`step`](GradScaler::step) does it otherwise.
     #[track_caller]
     pub fn unscale_(&mut self, optimizer: &mut Recorded<'t, '_>) {
         let Some(state) = self.state else { return };
@@ -229,7 +235,8 @@ impl<'t> GradScaler<'t> {
             .collect()
     }
 
-    /// Records the optimizer's step: every parameter, moment and count keeps its old value if a gradient was not finite.
+    /// Records the optimizer's step: every parameter, moment and count keeps its old value if a
+    /// gradient was not finite.
     #[track_caller]
     pub fn step(&mut self, optimizer: &mut Recorded<'t, '_>) {
         if self.state.is_none() {
@@ -263,7 +270,8 @@ impl<'t> GradScaler<'t> {
         }
     }
 
-    /// A step that computes the loss again inside cannot be scaled: always an error of the trace, unless the scaler is disabled.
+    /// A step that computes the loss again inside cannot be scaled: always an error of the trace,
+    /// unless the scaler is disabled.
     #[track_caller]
     pub fn step_with_closure(
         &mut self,
@@ -279,7 +287,8 @@ impl<'t> GradScaler<'t> {
         Some(loss)
     }
 
-    /// Records the next scale: smaller if a gradient of any optimizer was not finite, larger after enough good steps.
+    /// Records the next scale: smaller if a gradient of any optimizer was not finite, larger after
+    /// enough good steps.
     #[track_caller]
     pub fn update(&mut self) {
         let Some(state) = self.state else { return };
@@ -303,7 +312,8 @@ impl<'t> GradScaler<'t> {
         self.count_backoffs(found);
     }
 
-    /// Records that the next step has this scale, an f32 without axes, whatever was found; the growth tracker stays.
+    /// Records that the next step has this scale, an f32 without axes, whatever was found; the
+    /// growth tracker stays.
     #[track_caller]
     pub fn update_to(&mut self, new_scale: Var<'t>) {
         let Some(state) = self.state else { return };
@@ -318,14 +328,16 @@ impl<'t> GradScaler<'t> {
         self.trace.update(state.scale, new_scale);
     }
 
-    /// Whether any gradient checked so far was not finite: 1 or 0, with `parity` in how many optimizers, f32; `None` if none was checked.
+    /// Whether any gradient checked so far was not finite: 1 or 0, with `parity` in how many
+    /// optimizers, f32; `None` if none was checked.
     #[track_caller]
     pub fn found(&self) -> Option<Var<'t>> {
         let flags = self.seen.iter().filter_map(|seen| seen.found);
         if self.settings.parity { flags.reduce(|a, b| a + b) } else { any(flags) }
     }
 
-    /// Whether a gradient of this optimizer was not finite: 1 or 0, f32; `None` if none of it was checked.
+    /// Whether a gradient of this optimizer was not finite: 1 or 0, f32; `None` if none of it was
+    /// checked.
     pub fn found_inf(&self, optimizer: &Recorded<'t, '_>) -> Option<Var<'t>> {
         self.seen(optimizer).and_then(|seen| seen.found)
     }
@@ -335,7 +347,8 @@ impl<'t> GradScaler<'t> {
         self.seen.iter().flat_map(|seen| &seen.checks)
     }
 
-    /// The number of back-offs in a row with this step, i32; `None` before `update` or if they are not counted.
+    /// The number of back-offs in a row with this step, i32; `None` before `update` or if they are
+    /// not counted.
     pub fn backoffs(&self) -> Option<Var<'t>> {
         self.backoffs
     }
@@ -406,7 +419,8 @@ fn any<'t>(flags: impl IntoIterator<Item = Var<'t>>) -> Option<Var<'t>> {
 fn times<'t>(x: Var<'t>, scale: Var<'t>) -> Var<'t> {
     match x.dtype().is_low() {
         true if x.rank() == 0 => widen(x) * scale,
-        // PyTorch multiplies by the number as it is: rounding the scale to f16 first would overflow.
+        // PyTorch multiplies by the number as it is: rounding the scale to f16 first would
+        // overflow.
         true => (widen(x) * scale).cast(x.dtype()),
         false => x * scale,
     }

@@ -16,7 +16,8 @@ impl EagerScaler {
         self.options.enabled
     }
 
-    /// The scale: 1 if disabled, that of the options before the first [`scale`](EagerScaler::scale), else what the device has.
+    /// The scale: 1 if disabled, that of the options before the first
+    /// [`scale`](EagerScaler::scale), else what the device has.
     ///
     /// # Errors
     /// If the device fails.
@@ -74,13 +75,14 @@ impl EagerScaler {
         self.options.backoff_factor = factor;
     }
 
-    /// Another growth interval, unchecked. The scale grows when the tracker is equal to it: one below the tracker is missed until
-    /// the next back-off.
+    /// Another growth interval, unchecked. The scale grows when the tracker is equal to it: one
+    /// below the tracker is missed until the next back-off.
     pub fn set_growth_interval(&mut self, interval: i64) {
         self.options.growth_interval = interval;
     }
 
-    /// What [`load_state_dict`](EagerScaler::load_state_dict) needs to go on exactly here; empty if disabled.
+    /// What [`load_state_dict`](EagerScaler::load_state_dict) needs to go on exactly here; empty if
+    /// disabled.
     ///
     /// # Errors
     /// If the device fails.
@@ -98,11 +100,12 @@ impl EagerScaler {
         Ok(entries.map(|(name, number)| (name.to_owned(), number)).into())
     }
 
-    /// Goes on where the scaler was that this state is from. The values are not checked; the stages of optimizers stay. If
-    /// disabled, does nothing.
+    /// Goes on where the scaler was that this state is from. The values are not checked; the stages
+    /// of optimizers stay. If disabled, does nothing.
     ///
     /// # Errors
-    /// If the state is empty or lacks an entry. Nothing has changed then, but with `parity` for the entries that PyTorch reads first.
+    /// If the state is empty or lacks an entry. Nothing has changed then, but with `parity` for the
+    /// entries that PyTorch reads first.
     pub fn load_state_dict(&mut self, state: &ScalerState) -> Result<()> {
         if !self.options.enabled {
             return Ok(());
@@ -132,8 +135,9 @@ impl EagerScaler {
         Ok(())
     }
 
-    /// Puts the scale and the growth tracker into a store, as `NAME.scale` and `NAME.growth_tracker`: a recorded
-    /// [`GradScaler`](crate::amp::GradScaler) of that name goes on from them. The factors are settings and not stored.
+    /// Puts the scale and the growth tracker into a store, as `NAME.scale` and
+    /// `NAME.growth_tracker`: a recorded [`GradScaler`](crate::amp::GradScaler) of that name goes
+    /// on from them. The factors are settings and not stored.
     ///
     /// # Errors
     /// If the device fails.
@@ -147,11 +151,12 @@ impl EagerScaler {
         Ok(())
     }
 
-    /// Goes on from the scale and the growth tracker that [`save`](EagerScaler::save) or a recorded scaler of this name left in a
-    /// store. If disabled, does nothing.
+    /// Goes on from the scale and the growth tracker that [`save`](EagerScaler::save) or a recorded
+    /// scaler of this name left in a store. If disabled, does nothing.
     ///
     /// # Errors
-    /// If one of them is not there or not one number; then nothing has changed. If the device fails.
+    /// If one of them is not there or not one number; then nothing has changed. If the device
+    /// fails.
     pub fn load(&mut self, store: &Store, name: &str) -> Result<()> {
         if !self.options.enabled {
             return Ok(());
@@ -172,8 +177,8 @@ impl EagerScaler {
         Ok(())
     }
 
-    /// A scaler of its own that goes on where this one is, on the device of the first tensor it scales: what pickling one and
-    /// reading it back gives in PyTorch.
+    /// A scaler of its own that goes on where this one is, on the device of the first tensor it
+    /// scales: what pickling one and reading it back gives in PyTorch.
     ///
     /// # Errors
     /// If an optimizer was unscaled or stepped since the last update.

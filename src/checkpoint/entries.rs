@@ -1,6 +1,7 @@
 //! [`Kept`]: the entries of a store that a file holds, and their names in it.
 //!
-//! A file of a model has the names that the model's entries have. A training state tells its parts by the first word of a name:
+//! A file of a model has the names that the model's entries have. A training state tells its parts
+//! by the first word of a name:
 //!
 //! | in the file | in the store | what |
 //! |---|---|---|
@@ -21,7 +22,8 @@ const RANDOM: &str = "random.";
 /// What the names of entries start with that the step does not know.
 pub(super) const OTHER: &str = "state.";
 
-/// The version of the format that is written, and the last that is read. Every earlier one is read as well.
+/// The version of the format that is written, and the last that is read. Every earlier one is read
+/// as well.
 pub(super) const VERSION: u32 = 1;
 /// The key in a file's metadata under which it says what it is and of which version: `training 1`.
 pub(super) const KEY: &str = "tracecast";

@@ -1,11 +1,14 @@
 //! Models and training states in files that last.
 //!
-//! [`save_model`] writes what a model is made of under the names and shapes of PyTorch's `state_dict`, and [`load_model`] reads such files,
-//! PyTorch's too. The whole state of a training step, to go on with it in another process bit for bit, is written by
-//! [`TrainStep::save`](crate::TrainStep::save). Both are safetensors files, which hold every dtype as it is.
+//! [`save_model`] writes what a model is made of under the names and shapes of PyTorch's
+//! `state_dict`, and [`load_model`] reads such files, PyTorch's too. The whole state of a training
+//! step, to go on with it in another process bit for bit, is written by
+//! [`TrainStep::save`](crate::TrainStep::save). Both are safetensors files, which hold every dtype
+//! as it is.
 //!
-//! A file is written whole: after a crash in the midst of it the old one is still there. A file is loaded whole: at any error the store is as it
-//! was. Loading is strict unless it is told otherwise, and nothing starts anew in silence.
+//! A file is written whole: after a crash in the midst of it the old one is still there. A file is
+//! loaded whole: at any error the store is as it was. Loading is strict unless it is told
+//! otherwise, and nothing starts anew in silence.
 //!
 //! ```
 //! use tracecast::checkpoint::{Load, load_model, save_model};
@@ -48,14 +51,15 @@ use std::path::Path;
 use tracecast_ir::TensorType;
 use tracecast_runtime::{Error, Store, safetensors};
 
-/// Writes the entries of a model: its parameters and what else PyTorch would have in its `state_dict`, under the same names. The state of
-/// random number generators is none of them.
+/// Writes the entries of a model: its parameters and what else PyTorch would have in its
+/// `state_dict`, under the same names. The state of random number generators is none of them.
 ///
-/// A model whose layers share a parameter ([`Linear::tied_to`](crate::nn::Linear::tied_to)) has it once, under the name of its owner;
-/// [`save_model_as`] writes its other names too.
+/// A model whose layers share a parameter ([`Linear::tied_to`](crate::nn::Linear::tied_to)) has it
+/// once, under the name of its owner; [`save_model_as`] writes its other names too.
 ///
 /// # Errors
-/// If an entry is not in the store or of another type there, or the file cannot be written; then the old one stays.
+/// If an entry is not in the store or of another type there, or the file cannot be written; then
+/// the old one stays.
 pub fn save_model(
     module: &(impl Module + ?Sized),
     store: &Store,
@@ -86,13 +90,15 @@ impl Save {
         Save::default()
     }
 
-    /// Under the names and in the shapes of files that this loads: prefix, renames and transposed matrices go the other way.
+    /// Under the names and in the shapes of files that this loads: prefix, renames and transposed
+    /// matrices go the other way.
     pub fn like(mut self, load: &Load) -> Self {
         self.names = load.names.clone();
         self
     }
 
-    /// With parameters that layers share under all of their names, as PyTorch's `state_dict` has them.
+    /// With parameters that layers share under all of their names, as PyTorch's `state_dict` has
+    /// them.
     pub fn with_tied_names(mut self) -> Self {
         self.tied = true;
         self
@@ -129,15 +135,17 @@ fn aliases(module: &(impl Module + ?Sized)) -> Result<Vec<(String, String)>> {
     Ok(module.ties()?.into_iter().filter_map(|tie| Some((tie.own?, tie.of))).collect())
 }
 
-/// Reads the entries of a model into a store, in the place of those that are there: from a file that [`save_model`] or PyTorch has written, from
-/// the files of an index (`model.safetensors.index.json`), from a folder with such a file or index, from an archive of numpy arrays (`.npz`), or from a whole
-/// training state, of which only the model is looked at.
+/// Reads the entries of a model into a store, in the place of those that are there: from a file
+/// that [`save_model`] or PyTorch has written, from the files of an index
+/// (`model.safetensors.index.json`), from a folder with such a file or index, from an archive of
+/// numpy arrays (`.npz`), or from a whole training state, of which only the model is looked at.
 ///
-/// A parameter that layers share may be there under each of its names; what it has there has to be equal.
+/// A parameter that layers share may be there under each of its names; what it has there has to be
+/// equal.
 ///
 /// # Errors
-/// If the file cannot be read, or does not have what `load` asks for: [`Error::Checkpoint`] lists all that is
-/// missing, unexpected or of another type. The store is as it was before.
+/// If the file cannot be read, or does not have what `load` asks for: [`Error::Checkpoint`] lists
+/// all that is missing, unexpected or of another type. The store is as it was before.
 pub fn load_model(
     module: &(impl Module + ?Sized),
     store: &mut Store,
@@ -148,7 +156,8 @@ pub fn load_model(
     read::model(&kept, &aliases(module)?, store, path.as_ref(), load)
 }
 
-/// Writes the whole training state: these entries, which are a model's and a step's, and everything else that the store holds.
+/// Writes the whole training state: these entries, which are a model's and a step's, and everything
+/// else that the store holds.
 pub(crate) fn save_state(
     model: &[Entry],
     step: &[Entry],

@@ -4,7 +4,8 @@ use super::rename::Rename;
 use crate::error::{Error, Result};
 use tracecast_ir::policy::matches_name;
 
-/// What is done to names: a prefix that goes, patterns in order, matrices that lie transposed, and names that are left alone.
+/// What is done to names: a prefix that goes, patterns in order, matrices that lie transposed, and
+/// names that are left alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
     prefix: String,

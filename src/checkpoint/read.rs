@@ -36,40 +36,46 @@ impl Load {
         Load { partial: false, converting: false, names: Names::default() }
     }
 
-    /// What both have is loaded. What is missing keeps its value in the store, if it has one there; [`Loaded`] lists it, and what is
-    /// unexpected. An entry of another type is an error all the same.
+    /// What both have is loaded. What is missing keeps its value in the store, if it has one there;
+    /// [`Loaded`] lists it, and what is unexpected. An entry of another type is an error all the
+    /// same.
     pub fn partial() -> Self {
         Load { partial: true, ..Load::strict() }
     }
 
-    /// Floats of another dtype are converted to that of the entry, as the op `cast` does, as PyTorch's `load_state_dict` does in silence;
-    /// [`Loaded`] lists them.
+    /// Floats of another dtype are converted to that of the entry, as the op `cast` does, as
+    /// PyTorch's `load_state_dict` does in silence; [`Loaded`] lists them.
     pub fn converting(mut self) -> Self {
         self.converting = true;
         self
     }
 
-    /// Names of the file begin with this, and those of the model do not: `model.`, `module.`. A name without it is unexpected.
+    /// Names of the file begin with this, and those of the model do not: `model.`, `module.`. A
+    /// name without it is unexpected.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.names.prefix(prefix.into());
         self
     }
 
-    /// Names of the file that fit the first pattern are those of the model that the second one makes of them: `*` stands for any run of characters without a dot, `**` for any
-    /// run, and stars stand for the same in both. Every name goes through all of these in order, behind [`prefix`](Load::prefix). Two names of the file may become one: then their
-    /// tensors have to be equal.
+    /// Names of the file that fit the first pattern are those of the model that the second one
+    /// makes of them: `*` stands for any run of characters without a dot, `**` for any run, and
+    /// stars stand for the same in both. Every name goes through all of these in order, behind
+    /// [`prefix`](Load::prefix). Two names of the file may become one: then their tensors have to
+    /// be equal.
     pub fn rename(mut self, from: &str, to: &str) -> Self {
         self.names.rename(from, to);
         self
     }
 
-    /// Matrices whose names in the model fit one of these patterns lie transposed in the file, as those of Hugging Face's `Conv1D`.
+    /// Matrices whose names in the model fit one of these patterns lie transposed in the file, as
+    /// those of Hugging Face's `Conv1D`.
     pub fn transpose(mut self, names: &[&str]) -> Self {
         self.names.transpose(names);
         self
     }
 
-    /// Names of the file that fit one of these patterns are left alone, as masks that other libraries keep as buffers.
+    /// Names of the file that fit one of these patterns are left alone, as masks that other
+    /// libraries keep as buffers.
     pub fn ignore(mut self, names: &[&str]) -> Self {
         self.names.ignore(names);
         self
@@ -90,7 +96,8 @@ pub struct Loaded {
     pub converted: Vec<String>,
 }
 
-/// Reads the entries of a model, which have other names in a training state. `aliases` are names under which a file may have them as well.
+/// Reads the entries of a model, which have other names in a training state. `aliases` are names
+/// under which a file may have them as well.
 pub(super) fn model(
     kept: &[Kept],
     aliases: &[(String, String)],

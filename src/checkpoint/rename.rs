@@ -1,7 +1,8 @@
 //! [`Rename`]: names of a file under other names, by patterns with stars.
 
-/// Names that fit a pattern become others: `*` stands for any run of characters without a dot, `**` for any run, and the stars of the second pattern stand for what
-/// those of the first stood for, in order.
+/// Names that fit a pattern become others: `*` stands for any run of characters without a dot, `**`
+/// for any run, and the stars of the second pattern stand for what those of the first stood for, in
+/// order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rename {
     from: Vec<Piece>,

@@ -16,7 +16,8 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// A `.safetensors` file, the index of several (`.json`), an archive of numpy arrays (`.npz`), or a folder with one of the first two.
+    /// A `.safetensors` file, the index of several (`.json`), an archive of numpy arrays (`.npz`),
+    /// or a folder with one of the first two.
     ///
     /// # Errors
     /// If it cannot be read, or is none of these.
@@ -42,7 +43,8 @@ impl Source {
         }
     }
 
-    /// The type of a tensor; nothing if there is none of that name, or it is of a dtype that tensors do not have.
+    /// The type of a tensor; nothing if there is none of that name, or it is of a dtype that
+    /// tensors do not have.
     pub(super) fn ty(&self, name: &str) -> Option<TensorType> {
         match self {
             Source::Safetensors(archive) => archive.ty(name),

@@ -1,4 +1,5 @@
-//! [`SizedProgram`]: a program whose sizes are names, planned once for each set of sizes that it meets.
+//! [`SizedProgram`]: a program whose sizes are names, planned once for each set of sizes that it
+//! meets.
 
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -11,10 +12,13 @@ use tracecast_passes::explain::warnings;
 use tracecast_passes::{Autocast, standard};
 use tracecast_runtime::{Executable, Family, Outputs, Program, Session, Store, Tensor, Weights};
 
-/// A program whose sizes are names. It is traced once and goes through the passes once; kernels that the device takes with names are compiled once.
-/// For each set of sizes that a run brings, places in memory are found, and kernels that the device cannot compile for all sizes are compiled; both are kept.
+/// A program whose sizes are names. It is traced once and goes through the passes once; kernels
+/// that the device takes with names are compiled once. For each set of sizes that a run brings,
+/// places in memory are found, and kernels that the device cannot compile for all sizes are
+/// compiled; both are kept.
 ///
-/// Everything it computes is what the program traced with those numbers computes, bit for bit. It can be run by several threads at once.
+/// Everything it computes is what the program traced with those numbers computes, bit for bit. It
+/// can be run by several threads at once.
 ///
 /// ```
 /// use tracecast::prelude::*;
@@ -49,8 +53,8 @@ pub fn compile_sized(graph: Graph, options: &Options) -> Result<SizedProgram> {
     compile_sized_reported(graph, options).map(|(program, _)| program)
 }
 
-/// Compiles a traced program whose sizes may be names, and tells what became of it so far: nothing of plans and of code, which are made for
-/// sizes.
+/// Compiles a traced program whose sizes may be names, and tells what became of it so far: nothing
+/// of plans and of code, which are made for sizes.
 ///
 /// # Errors
 /// As [`compile_sized`].
@@ -77,15 +81,18 @@ pub fn compile_sized_reported(
 }
 
 impl SizedProgram {
-    /// Runs one step with the sizes that the inputs have, which are planned for first if they have not been met.
+    /// Runs one step with the sizes that the inputs have, which are planned for first if they have
+    /// not been met.
     ///
     /// # Errors
-    /// Sizes that do not fit together, a bound or a size guard that they do not keep; else as [`Executable::run`]. State is then as it was.
+    /// Sizes that do not fit together, a bound or a size guard that they do not keep; else as
+    /// [`Executable::run`]. State is then as it was.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
         self.run_at(store, inputs, &[])
     }
 
-    /// As [`run`](SizedProgram::run), with values for names that stand alone on no axis of an input.
+    /// As [`run`](SizedProgram::run), with values for names that stand alone on no axis of an
+    /// input.
     ///
     /// # Errors
     /// As [`run`](SizedProgram::run).
@@ -102,7 +109,8 @@ impl SizedProgram {
         self.at(&values)?.run(store, inputs)
     }
 
-    /// As [`run`](SizedProgram::run), on weights that many threads read at once, each with a session of its own.
+    /// As [`run`](SizedProgram::run), on weights that many threads read at once, each with a
+    /// session of its own.
     ///
     /// # Errors
     /// If the program replaces state; otherwise as [`run`](SizedProgram::run).
@@ -161,12 +169,14 @@ impl SizedProgram {
         self.kernels.values(ty_of, &[])
     }
 
-    /// How many kernels have code that serves all sizes, and how many kernels there are. Code of the others is made for each set of sizes.
+    /// How many kernels have code that serves all sizes, and how many kernels there are. Code of
+    /// the others is made for each set of sizes.
     pub fn served(&self) -> (usize, usize) {
         self.family.served()
     }
 
-    /// The bytes that it takes: code, numbers, packed weights, and what a run of the largest sizes so far needs.
+    /// The bytes that it takes: code, numbers, packed weights, and what a run of the largest sizes
+    /// so far needs.
     pub(crate) fn held_bytes(&self) -> usize {
         self.family.held_bytes(self.lock().iter().map(|(_, program)| &**program))
     }

@@ -1,4 +1,5 @@
-//! [`Dataset`]: named tensors with a row for each example, to be shuffled, split and taken in batches. Where the rows come from is the user's.
+//! [`Dataset`]: named tensors with a row for each example, to be shuffled, split and taken in
+//! batches. Where the rows come from is the user's.
 
 use crate::error::Result;
 use std::fmt;
@@ -6,7 +7,8 @@ use std::ops::{Index, RangeBounds};
 use tracecast_ir::kernel::philox::random_quad;
 use tracecast_runtime::{Error, Tensor};
 
-/// Tensors by name, each with one row for each example: the inputs of a run, of which any rows can be taken.
+/// Tensors by name, each with one row for each example: the inputs of a run, of which any rows can
+/// be taken.
 ///
 /// ```
 /// use tracecast::data::Dataset;
@@ -42,7 +44,8 @@ impl Dataset {
     /// The examples that these tensors have along their first axes.
     ///
     /// # Errors
-    /// If a tensor has no axis, another number of rows than the first one, or the name of another; if there is none.
+    /// If a tensor has no axis, another number of rows than the first one, or the name of another;
+    /// if there is none.
     pub fn new<N: Into<String>>(tensors: impl IntoIterator<Item = (N, Tensor)>) -> Result<Self> {
         let tensors: Vec<(String, Tensor)> =
             tensors.into_iter().map(|(name, tensor)| (name.into(), tensor)).collect();
@@ -114,14 +117,16 @@ impl Dataset {
         Ok((self.slice(..rows)?, self.slice(rows..)?))
     }
 
-    /// All examples in another order, which the seed decides: see [`permutation`]. With the number of the epoch as the seed each has its own.
+    /// All examples in another order, which the seed decides: see [`permutation`]. With the number
+    /// of the epoch as the seed each has its own.
     #[must_use]
     pub fn shuffled(&self, seed: u64) -> Self {
         let order = permutation(self.rows, seed);
         self.select(&order).expect("a permutation names rows that there are")
     }
 
-    /// The examples in order, `size` at a time; the last batch has what is left, as in PyTorch's `DataLoader`.
+    /// The examples in order, `size` at a time; the last batch has what is left, as in PyTorch's
+    /// `DataLoader`.
     ///
     /// # Errors
     /// If `size` is 0.
@@ -129,7 +134,8 @@ impl Dataset {
         self.parts(size, self.rows)
     }
 
-    /// As [`batches`](Dataset::batches) without a last batch of fewer than `size` examples: `drop_last=True`.
+    /// As [`batches`](Dataset::batches) without a last batch of fewer than `size` examples:
+    /// `drop_last=True`.
     ///
     /// # Errors
     /// If `size` is 0.
@@ -174,8 +180,8 @@ impl fmt::Debug for Dataset {
     }
 }
 
-/// The numbers below `count` in an order that the seed decides, every order as likely as every other: `torch.randperm`. It is the same for the
-/// same seed on every machine.
+/// The numbers below `count` in an order that the seed decides, every order as likely as every
+/// other: `torch.randperm`. It is the same for the same seed on every machine.
 ///
 /// ```
 /// use tracecast::data::permutation;

@@ -1,7 +1,7 @@
 //! Methods and operators of eager tensors: `x.relu()`, `&x * &y`, `2.0 - &x`.
 //!
-//! None of them returns a `Result`: what fails gives a tensor without a value, which hands the error on, and
-//! [`to_host`](DeviceTensor::to_host) and [`check`](DeviceTensor::check) tell it.
+//! None of them returns a `Result`: what fails gives a tensor without a value, which hands the
+//! error on, and [`to_host`](DeviceTensor::to_host) and [`check`](DeviceTensor::check) tell it.
 
 use crate::eager::DeviceTensor;
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
@@ -10,8 +10,8 @@ use tracecast_ir::ops::prelude::*;
 use tracecast_ir::{DType, Source, Var};
 
 impl DeviceTensor {
-    /// What a function makes of it, such as `x.map(|x| x.softmax(-1).log())`: one program, compiled once. With several tensors see
-    /// [`Eager::call`](crate::eager::Eager::call).
+    /// What a function makes of it, such as `x.map(|x| x.softmax(-1).log())`: one program, compiled
+    /// once. With several tensors see [`Eager::call`](crate::eager::Eager::call).
     ///
     /// ```
     /// use tracecast::eager::Eager;

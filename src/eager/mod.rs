@@ -1,7 +1,9 @@
-//! Eager tensors: [`Eager`] runs ops at once on [`DeviceTensor`]s, each a small program that is compiled once per signature.
+//! Eager tensors: [`Eager`] runs ops at once on [`DeviceTensor`]s, each a small program that is
+//! compiled once per signature.
 //!
-//! It is for loops that keep their own order of calls, such as those around an [`EagerScaler`](crate::amp::EagerScaler): the ops
-//! are the ones that a recorded step uses, on any device. A whole step as one program ([`crate::jit()`]) is faster.
+//! It is for loops that keep their own order of calls, such as those around an
+//! [`EagerScaler`](crate::amp::EagerScaler): the ops are the ones that a recorded step uses, on any
+//! device. A whole step as one program ([`crate::jit()`]) is faster.
 
 mod methods;
 mod optimizer;
@@ -23,7 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tracecast_ir::{Args, Attrs, DType, Graph, OpDef, Printer, TensorType, Var};
 use tracecast_runtime::{Device, Error, Executable, Tensor};
 
-/// How many programs are kept; then the one that was used longest ago is forgotten, and compiled anew when it is needed.
+/// How many programs are kept; then the one that was used longest ago is forgotten, and compiled
+/// anew when it is needed.
 const MOST_PROGRAMS: usize = 1024;
 
 /// Where eager tensors live, and the programs that were compiled for them. A clone is the same.
@@ -87,8 +90,8 @@ impl Kept {
     }
 }
 
-/// A program and the types of its results. Results are state of the program like its operands, so they stay on the device: only a
-/// caller that asks for numbers waits for them.
+/// A program and the types of its results. Results are state of the program like its operands, so
+/// they stay on the device: only a caller that asks for numbers waits for them.
 struct Compiled {
     executable: Executable,
     results: Vec<TensorType>,
@@ -114,7 +117,8 @@ impl Eager {
         std::ptr::addr_eq(Arc::as_ptr(&self.0.device), Arc::as_ptr(&other.0.device))
     }
 
-    /// The dtype in which a loss scaler counts good steps here; `None` if the device keeps no scale.
+    /// The dtype in which a loss scaler counts good steps here; `None` if the device keeps no
+    /// scale.
     pub(crate) fn tracker(&self) -> Result<Option<DType>> {
         Ok(self.0.options.home()?.tracker())
     }
@@ -142,7 +146,8 @@ impl Eager {
     /// The results of one op whose operands are single values.
     ///
     /// # Errors
-    /// An op that does not take these operands, one of which may live elsewhere; a device that failed.
+    /// An op that does not take these operands, one of which may live elsewhere; a device that
+    /// failed.
     pub fn apply(
         &self,
         op: &'static OpDef,
@@ -155,8 +160,9 @@ impl Eager {
         self.run(&label, operands, |t, x| t.tracer().apply(op, Args::of(x), attrs).to_vec())
     }
 
-    /// Runs a program over tensors: `body` records new values for some of them, and says the results. The label stands for
-    /// everything that the body depends on, but for the types of the operands.
+    /// Runs a program over tensors: `body` records new values for some of them, and says the
+    /// results. The label stands for everything that the body depends on, but for the types of the
+    /// operands.
     pub(crate) fn run(
         &self,
         label: &str,
@@ -181,8 +187,8 @@ impl Eager {
         self.run_program(programs, &program, distinct)
     }
 
-    /// Runs whatever `body` records of these tensors, at once: several ops are one program, in which they are fused. It is recorded with each call, and
-    /// compiled once for what it records.
+    /// Runs whatever `body` records of these tensors, at once: several ops are one program, in
+    /// which they are fused. It is recorded with each call, and compiled once for what it records.
     ///
     /// ```
     /// use tracecast::eager::Eager;

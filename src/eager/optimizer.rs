@@ -14,8 +14,9 @@ use tracecast_runtime::Tensor;
 
 /// An optimizer, the parameters it updates, and what it remembers of them.
 ///
-/// Every parameter counts its own steps, as in PyTorch: one without a gradient is left out of a step. A learning rate is a number
-/// here, since there are no inputs that could have the name of one.
+/// Every parameter counts its own steps, as in PyTorch: one without a gradient is left out of a
+/// step. A learning rate is a number here, since there are no inputs that could have the name of
+/// one.
 pub struct EagerOptimizer {
     rule: Box<dyn Optimizer>,
     params: Vec<Parameter>,
@@ -39,8 +40,8 @@ pub struct Scaling<'a> {
     pub grad_scale: Option<&'a DeviceTensor>,
     /// One f32: the step changes nothing if it is not zero.
     pub found_inf: Option<&'a DeviceTensor>,
-    /// If true, only a `found_inf` of exactly one prevents the step, and it is taken off the count of steps whatever it is, as
-    /// PyTorch's fused kernels do.
+    /// If true, only a `found_inf` of exactly one prevents the step, and it is taken off the count
+    /// of steps whatever it is, as PyTorch's fused kernels do.
     pub parity: bool,
 }
 
@@ -62,7 +63,8 @@ impl EagerOptimizer {
         }
     }
 
-    /// One whose step takes the scale and the flag itself, as PyTorch's with `fused=True`: a scaler then never waits for the flag.
+    /// One whose step takes the scale and the flag itself, as PyTorch's with `fused=True`: a scaler
+    /// then never waits for the flag.
     #[must_use]
     pub fn fused(mut self, fused: bool) -> Self {
         self.takes_scale = fused;
@@ -88,12 +90,14 @@ impl EagerOptimizer {
         self.rule.as_ref()
     }
 
-    /// What is remembered of each parameter, in the order of [`Optimizer::moments`]; `None` if it has not been in a step yet.
+    /// What is remembered of each parameter, in the order of [`Optimizer::moments`]; `None` if it
+    /// has not been in a step yet.
     pub fn moments(&self) -> Vec<Option<&[DeviceTensor]>> {
         self.memories.iter().map(|memory| memory.as_ref().map(|m| &m.moments[..])).collect()
     }
 
-    /// The count of steps of each parameter; `None` if it has not been in a step yet or the rule does not count.
+    /// The count of steps of each parameter; `None` if it has not been in a step yet or the rule
+    /// does not count.
     ///
     /// # Errors
     /// If a device fails.
@@ -112,8 +116,8 @@ impl EagerOptimizer {
     /// Updates every parameter that has a gradient.
     ///
     /// # Errors
-    /// If the rule cannot be recorded, a gradient is sparse and the rule takes none of those, or a device fails. Then no parameter
-    /// has changed unless a device failed.
+    /// If the rule cannot be recorded, a gradient is sparse and the rule takes none of those, or a
+    /// device fails. Then no parameter has changed unless a device failed.
     pub fn step(&mut self) -> Result<()> {
         self.step_scaled(Scaling::default())
     }
@@ -209,7 +213,8 @@ struct Form {
     scale: bool,
     found: bool,
     parity: bool,
-    /// 16-bit numbers are updated in f32 and rounded in the end, as PyTorch's fused kernels do; else by ops of their own dtype.
+    /// 16-bit numbers are updated in f32 and rounded in the end, as PyTorch's fused kernels do;
+    /// else by ops of their own dtype.
     inside: bool,
 }
 

@@ -1,4 +1,5 @@
-//! [`Parameter`]: a trained tensor with its [`Gradient`], dense or sparse; and clipping by their norm.
+//! [`Parameter`]: a trained tensor with its [`Gradient`], dense or sparse; and clipping by their
+//! norm.
 
 use crate::eager::{DeviceTensor, Eager};
 use crate::error::Result;
@@ -90,7 +91,8 @@ impl fmt::Debug for Parameter {
     }
 }
 
-/// A gradient: a tensor, or some of its elements where all others are zero. A clone is the same gradient.
+/// A gradient: a tensor, or some of its elements where all others are zero. A clone is the same
+/// gradient.
 #[derive(Clone, Debug)]
 pub struct Gradient {
     values: DeviceTensor,
@@ -111,8 +113,8 @@ impl From<DeviceTensor> for Gradient {
 }
 
 impl Gradient {
-    /// These elements (one axis) at these places, one list of indices per axis of `shape`; where a place is given twice, the
-    /// elements add up.
+    /// These elements (one axis) at these places, one list of indices per axis of `shape`; where a
+    /// place is given twice, the elements add up.
     ///
     /// # Errors
     /// If there are not as many indices as elements for each axis, or one lies outside.
@@ -203,8 +205,8 @@ impl Gradient {
     }
 }
 
-/// Multiplies the gradients of some parameters on one device by `min(1, max_norm / (norm + 1e-6))`, and returns the norm of all of
-/// them together, as PyTorch's `clip_grad_norm_`.
+/// Multiplies the gradients of some parameters on one device by `min(1, max_norm / (norm + 1e-6))`,
+/// and returns the norm of all of them together, as PyTorch's `clip_grad_norm_`.
 ///
 /// # Errors
 /// If they live on several devices, or one fails.

@@ -3,7 +3,8 @@
 use super::{DeviceTensor, Eager};
 use crate::error::Result;
 
-/// A value, and its copies on other devices, each made when it is asked for the first time: what PyTorch's scaler does with `_MultiDeviceReplicator`.
+/// A value, and its copies on other devices, each made when it is asked for the first time: what
+/// PyTorch's scaler does with `_MultiDeviceReplicator`.
 pub(crate) struct Replicas<'a> {
     value: &'a DeviceTensor,
     copies: Vec<DeviceTensor>,

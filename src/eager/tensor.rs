@@ -10,7 +10,8 @@ use tracecast_runtime::{Store, Tensor};
 /// The name of the only entry of a tensor's own store.
 const VALUE: &str = "value";
 
-/// A tensor of an [`Eager`] context. A clone is the same tensor; its value can change, its type cannot.
+/// A tensor of an [`Eager`] context. A clone is the same tensor; its value can change, its type
+/// cannot.
 ///
 /// The value lives on the host until the first op that reads it, and on the device from then on.
 #[derive(Clone)]
@@ -125,7 +126,8 @@ pub(crate) fn port(i: usize) -> String {
     format!("x{i}")
 }
 
-/// Runs `body` on a store that has the values of these different tensors, which nobody else can use meanwhile.
+/// Runs `body` on a store that has the values of these different tensors, which nobody else can use
+/// meanwhile.
 pub(crate) fn with_values<R>(
     tensors: &[&DeviceTensor],
     body: impl FnOnce(&mut Store) -> R,

@@ -4,8 +4,8 @@ use super::{CastNote, Explanation, OpNote, Width};
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 
-/// The explanations of programs as one page of HTML: each program with its precision marked line by line, its ops, its casts with
-/// their homes, its warnings.
+/// The explanations of programs as one page of HTML: each program with its precision marked line by
+/// line, its ops, its casts with their homes, its warnings.
 ///
 /// ```
 /// use tracecast::explain::{explain, html};

@@ -11,9 +11,10 @@ use tracecast_passes::fuse::{self, Weighed};
 
 /// The explanation as JSON, for programs that read it.
 ///
-/// The fields are those of [`Explanation`], its notes and its warnings; what an enum of reasons says is there twice, as a word in
-/// `why`, `reason` or `kind` and as the text that people read. `casts` are what was asked for; each refers by number to the casts in
-/// `made`, which have the homes and the points that they stand for.
+/// The fields are those of [`Explanation`], its notes and its warnings; what an enum of reasons
+/// says is there twice, as a word in `why`, `reason` or `kind` and as the text that people read.
+/// `casts` are what was asked for; each refers by number to the casts in `made`, which have the
+/// homes and the points that they stand for.
 ///
 /// ```
 /// use tracecast::explain::{explain, json};

@@ -1,5 +1,5 @@
-//! [`explain`]: why every op of a program has the precision that it has, and what has become of every cast; as data, as text, as
-//! JSON, as a page.
+//! [`explain`]: why every op of a program has the precision that it has, and what has become of
+//! every cast; as data, as text, as JSON, as a page.
 //!
 //! ```
 //! use tracecast::explain::explain;

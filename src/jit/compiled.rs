@@ -25,7 +25,8 @@ pub(super) struct Compiled {
     pub(super) report: CompileReport,
     /// When it was used last, on the clock of its table.
     pub(super) used: AtomicU64,
-    /// The layout of the state that was last seen to have all that it needs or starts; 0 if none was.
+    /// The layout of the state that was last seen to have all that it needs or starts; 0 if none
+    /// was.
     pub(super) complete: AtomicU64,
 }
 
@@ -67,7 +68,8 @@ impl Compiled {
             && (self.is_complete(state) || self.fits_state(state))
     }
 
-    /// True if the state is known to have all entries that it needs or starts. One that is not known may have them.
+    /// True if the state is known to have all entries that it needs or starts. One that is not
+    /// known may have them.
     pub(super) fn is_complete(&self, state: &dyn State) -> bool {
         let layout = state.layout();
         layout != 0 && self.complete.load(Ordering::Relaxed) == layout

@@ -1,4 +1,5 @@
-//! [`Flights`]: compilations under way. Whoever needs a program that another thread compiles already waits for that one.
+//! [`Flights`]: compilations under way. Whoever needs a program that another thread compiles
+//! already waits for that one.
 
 use super::compiled::Compiled;
 use super::signature::Signature;
@@ -18,7 +19,8 @@ pub(super) struct Flights {
     patience: Duration,
 }
 
-/// Who waits for a closure that runs for longer gives up: it may be waiting for who waits for it. Closures record ops, which takes milliseconds.
+/// Who waits for a closure that runs for longer gives up: it may be waiting for who waits for it.
+/// Closures record ops, which takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Default for Flights {
@@ -47,7 +49,8 @@ pub(super) enum Landed {
 }
 
 thread_local! {
-    /// What this thread is compiling: the addresses of the closures' flights, and the flight that others wait for.
+    /// What this thread is compiling: the addresses of the closures' flights, and the flight that
+    /// others wait for.
     static ABOVE: RefCell<Vec<(usize, Option<Arc<Flight>>)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -66,14 +69,16 @@ pub(super) fn in_closure<R>(run: impl FnOnce() -> R) -> R {
 }
 
 impl Flights {
-    /// Compiles for a signature, or waits for the thread that does. A failure is that of everybody who waited, and the next call tries again.
+    /// Compiles for a signature, or waits for the thread that does. A failure is that of everybody
+    /// who waited, and the next call tries again.
     ///
-    /// A thread that is compiling does not wait, so that two closures which run each other end with an error and not in waiting for each
-    /// other. A thread that a closure has started cannot be told from others: it waits, but not for ever.
+    /// A thread that is compiling does not wait, so that two closures which run each other end with
+    /// an error and not in waiting for each other. A thread that a closure has started cannot be
+    /// told from others: it waits, but not for ever.
     ///
     /// # Errors
-    /// That of the compilation; or the closure is compiled by this thread already, because it runs itself; or it has been running in another thread
-    /// for too long.
+    /// That of the compilation; or the closure is compiled by this thread already, because it runs
+    /// itself; or it has been running in another thread for too long.
     pub(super) fn board(
         &self,
         closure: &str,

@@ -29,7 +29,8 @@ use tracecast_runtime::{Limits, Outputs, Session, Store, Tensor, Weights};
 
 /// A program that is traced and compiled when it is first run, and again for each new signature.
 ///
-/// Inside `body`, `t.input("x")` and `t.param("w")` have the types of what the run was given and of what the store holds.
+/// Inside `body`, `t.input("x")` and `t.param("w")` have the types of what the run was given and of
+/// what the store holds.
 ///
 /// ```
 /// use tracecast::prelude::*;
@@ -59,7 +60,8 @@ pub fn jit(options: Options, body: impl Fn(&Trace) + Send + Sync + 'static) -> J
     }
 }
 
-/// A closure and the programs it was compiled to. It can be run by several threads at once, each with a store of its own.
+/// A closure and the programs it was compiled to. It can be run by several threads at once, each
+/// with a store of its own.
 ///
 /// ```
 /// use tracecast::nn::{Linear, Module};
@@ -151,7 +153,8 @@ impl Jit {
         self
     }
 
-    /// The same with names for sizes of inputs: `x: [batch, _], y: [batch]`. One program then serves all batches; `_` is a number.
+    /// The same with names for sizes of inputs: `x: [batch, _], y: [batch]`. One program then
+    /// serves all batches; `_` is a number.
     ///
     /// ```
     /// use tracecast::prelude::*;
@@ -173,16 +176,19 @@ impl Jit {
         self
     }
 
-    /// Runs the program for the types of these inputs and of the store; traces and compiles it first if there is none yet.
+    /// Runs the program for the types of these inputs and of the store; traces and compiles it
+    /// first if there is none yet.
     ///
-    /// Inputs that the program does not use are accepted, so that one batch serves training and evaluation;
-    /// [`Options::strict`](Options::strict) refuses them.
+    /// Inputs that the program does not use are accepted, so that one batch serves training and
+    /// evaluation; [`Options::strict`](Options::strict) refuses them.
     ///
-    /// State that the program declares with a start, such as the moments of an optimizer, is put into the store if it is missing.
+    /// State that the program declares with a start, such as the moments of an optimizer, is put
+    /// into the store if it is missing.
     ///
     /// # Errors
-    /// An input or a parameter that the program asks for and that is not there, an op that could not be recorded, a pass or a
-    /// device that failed, data without meaning. The store is as it was before.
+    /// An input or a parameter that the program asks for and that is not there, an op that could
+    /// not be recorded, a pass or a device that failed, data without meaning. The store is as it
+    /// was before.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
         let program = self.program(store, inputs)?;
         if program.is_complete(store) {
@@ -195,17 +201,20 @@ impl Jit {
         }
         program.run(store, inputs).map_err(|error| {
             for entry in &missing {
-                // An entry that cannot be read back has never been used, so nothing is lost if it stays.
+                // An entry that cannot be read back has never been used, so nothing is lost if it
+                // stays.
                 let _ = store.remove(&entry.name);
             }
             program.without_start(store).unwrap_or(error)
         })
     }
 
-    /// Runs the program for the types of these inputs `runs` times with a clock at every kernel, after two runs that are not timed, and reports where the
-    /// time goes: by kernel, with its module and its line. The store changes as with any runs.
+    /// Runs the program for the types of these inputs `runs` times with a clock at every kernel,
+    /// after two runs that are not timed, and reports where the time goes: by kernel, with its
+    /// module and its line. The store changes as with any runs.
     ///
-    /// `limits` are what kernels are compared with: those that [`measure_limits`](crate::measure_limits) measures, on as many threads as the
+    /// `limits` are what kernels are compared with: those that
+    /// [`measure_limits`](crate::measure_limits) measures, on as many threads as the
     /// [`options`](Options::threads) say.
     ///
     /// ```
@@ -238,8 +247,8 @@ impl Jit {
         self.program(store, inputs)?.profile(store, inputs, runs, limits)
     }
 
-    /// Runs the program for the types of these inputs and of the weights, which many threads may do at once, each with a session of its own; traces and
-    /// compiles it first if there is none yet.
+    /// Runs the program for the types of these inputs and of the weights, which many threads may do
+    /// at once, each with a session of its own; traces and compiles it first if there is none yet.
     ///
     /// ```
     /// use tracecast::prelude::*;
@@ -263,7 +272,8 @@ impl Jit {
     /// ```
     ///
     /// # Errors
-    /// If the program replaces state, or needs an entry that the weights lack; otherwise as [`run`](Jit::run).
+    /// If the program replaces state, or needs an entry that the weights lack; otherwise as
+    /// [`run`](Jit::run).
     pub fn run_on(
         &self,
         weights: &Weights,
@@ -276,7 +286,8 @@ impl Jit {
             .map_err(|error| program.without_start(weights).unwrap_or(error))
     }
 
-    /// Traces and compiles the program for the types of these inputs, unless it is there already, and does not run it.
+    /// Traces and compiles the program for the types of these inputs, unless it is there already,
+    /// and does not run it.
     ///
     /// # Errors
     /// As [`run`](Jit::run), but for those of running.
@@ -292,8 +303,8 @@ impl Jit {
         Ok(self.traced(store, inputs)?.graph)
     }
 
-    /// Why every op of the program for the types of these inputs has the precision that it has, and what becomes of every cast. The
-    /// program is not compiled.
+    /// Why every op of the program for the types of these inputs has the precision that it has, and
+    /// what becomes of every cast. The program is not compiled.
     ///
     /// # Errors
     /// The first op that could not be recorded, or the pass that could not finish.
@@ -345,7 +356,8 @@ impl Jit {
             Ok(Landed::Own(program)) => Ok(program),
             Ok(Landed::Others(program)) if program.fits(state, &given) => Ok(program),
             Err(error) if names.is_empty() || !matches!(error, Error::Shared(_)) => Err(error),
-            // With names another thread's sizes may need another program than these, or be refused where these are not.
+            // With names another thread's sizes may need another program than these, or be refused
+            // where these are not.
             Ok(Landed::Others(_)) | Err(_) => {
                 let signature = Signature::of(&types, &AxisNames::default());
                 match self.board(&signature, &types, state, &given)? {
@@ -381,8 +393,9 @@ impl Jit {
         self.names.clone().map_err(|message| wrong(&message))
     }
 
-    /// The program for these types: with names where the user gave some, or where earlier calls show that sizes change; where that cannot be,
-    /// which only the names that were inferred may run into, with numbers.
+    /// The program for these types: with names where the user gave some, or where earlier calls
+    /// show that sizes change; where that cannot be, which only the names that were inferred may
+    /// run into, with numbers.
     fn compile_for(&self, mut types: Types) -> Result<Compiled> {
         types.names = self.names()?;
         let may_infer = self.options.does_infer_sizes() && types.names.is_empty();
@@ -395,7 +408,8 @@ impl Jit {
                 self.programs.infer(Some(names));
                 Ok(compiled)
             }
-            // Code that takes the number of a size without pinning it, or an op that cannot do with names.
+            // Code that takes the number of a size without pinning it, or an op that cannot do with
+            // names.
             _ => {
                 self.programs.infer(None);
                 self.compile(types)

@@ -1,4 +1,5 @@
-//! [`Programs`]: the compiled programs of a closure, found without waiting for those that are being compiled; limits and counters.
+//! [`Programs`]: the compiled programs of a closure, found without waiting for those that are being
+//! compiled; limits and counters.
 
 use super::compiled::{Code, Compiled};
 use super::signature::{Given, State};
@@ -62,7 +63,8 @@ const HISTORY: usize = 64;
 const FOUND: usize = 1024;
 
 impl Programs {
-    /// The program for these inputs: one for exactly their sizes rather than one for many, of several the one used last.
+    /// The program for these inputs: one for exactly their sizes rather than one for many, of
+    /// several the one used last.
     pub(super) fn find(&self, state: &dyn State, given: &Given<'_>) -> Option<Arc<Compiled>> {
         let hash = given.hash();
         let shelf = self.read();
@@ -114,7 +116,8 @@ impl Programs {
         drop(dropped);
     }
 
-    /// The names that sizes of these inputs are to get, as calls have shown; `None` if there are none, or could not be.
+    /// The names that sizes of these inputs are to get, as calls have shown; `None` if there are
+    /// none, or could not be.
     pub(super) fn inferred(&self, types: &Types) -> Option<AxisNames> {
         let shelf = self.read();
         if shelf.is_refused {

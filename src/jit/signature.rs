@@ -1,4 +1,5 @@
-//! What a run is given, as far as programs depend on it: [`Given`] inputs, the [`State`] that it finds, and the [`Signature`] of both.
+//! What a run is given, as far as programs depend on it: [`Given`] inputs, the [`State`] that it
+//! finds, and the [`Signature`] of both.
 
 use crate::error::{Error, Result};
 use crate::names::AxisNames;

@@ -1,4 +1,5 @@
-//! Activations: modules of one operand that compute each element, or each line of elements, by itself.
+//! Activations: modules of one operand that compute each element, or each line of elements, by
+//! itself.
 
 use crate::entry::Start;
 use crate::nn::{Context, Module};
@@ -55,7 +56,8 @@ plain! {
     Selu = |x| x.selu();
 }
 
-/// Activations with settings: the name, its settings, which arguments make one by `new`, and the function.
+/// Activations with settings: the name, its settings, which arguments make one by `new`, and the
+/// function.
 macro_rules! settings {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $ty:ty),+ } $(or { $($absent:expr),+ })?
         = |$x:ident, $own:ident| $function:expr;)*) => {$(
@@ -89,26 +91,36 @@ macro_rules! settings {
 }
 
 settings! {
-    /// `x` above zero, else `alpha * (exp(x) - 1)`, `alpha` 1 by default: [`torch.nn.ELU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ELU.html).
+    /// `x` above zero, else `alpha * (exp(x) - 1)`, `alpha` 1 by default:
+    /// [`torch.nn.ELU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ELU.html).
     Elu { alpha: f64 } or { 1.0 } = |x, own| x.elu(Some(own.alpha), None, None);
-    /// [`Elu`] with a slope of 1 at zero, `alpha` 1 by default: [`torch.nn.CELU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.CELU.html).
+    /// [`Elu`] with a slope of 1 at zero, `alpha` 1 by default:
+    /// [`torch.nn.CELU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.CELU.html).
     Celu { alpha: f64 } or { 1.0 } = |x, own| x.celu(own.alpha);
-    /// `x` above zero, else `slope * x`, 0.01 by default: [`torch.nn.LeakyReLU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.LeakyReLU.html).
+    /// `x` above zero, else `slope * x`, 0.01 by default:
+    /// [`torch.nn.LeakyReLU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.LeakyReLU.html).
     LeakyRelu { slope: f64 } or { 0.01 } = |x, own| x.leaky_relu(own.slope);
-    /// Zero from `-lambda` to `lambda`, 0.5 by default, else `x`: [`torch.nn.Hardshrink`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Hardshrink.html).
+    /// Zero from `-lambda` to `lambda`, 0.5 by default, else `x`:
+    /// [`torch.nn.Hardshrink`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Hardshrink.html).
     Hardshrink { lambda: f64 } or { 0.5 } = |x, own| x.hardshrink(own.lambda);
-    /// Nearer to zero by `lambda`, 0.5 by default, as far as zero: [`torch.nn.Softshrink`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Softshrink.html).
+    /// Nearer to zero by `lambda`, 0.5 by default, as far as zero:
+    /// [`torch.nn.Softshrink`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Softshrink.html).
     Softshrink { lambda: f64 } or { 0.5 } = |x, own| x.softshrink(own.lambda);
-    /// Between two numbers, -1 and 1 by default: [`torch.nn.Hardtanh`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Hardtanh.html).
+    /// Between two numbers, -1 and 1 by default:
+    /// [`torch.nn.Hardtanh`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Hardtanh.html).
     Hardtanh { least: f64, most: f64 } or { -1.0, 1.0 } = |x, own| x.hardtanh(own.least, own.most);
-    /// `log(1 + exp(beta * x)) / beta`, and `x` where `beta * x` is above the threshold, 1 and 20 by default:
+    /// `log(1 + exp(beta * x)) / beta`, and `x` where `beta * x` is above the threshold, 1 and 20
+    /// by default:
     /// [`torch.nn.Softplus`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Softplus.html).
     Softplus { beta: f64, threshold: f64 } or { 1.0, 20.0 } = |x, own| x.softplus(Some(own.beta), Some(own.threshold));
-    /// `x` above the threshold, else the value: [`torch.nn.Threshold`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Threshold.html).
+    /// `x` above the threshold, else the value:
+    /// [`torch.nn.Threshold`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Threshold.html).
     Threshold { threshold: f64, value: f64 } = |x, own| x.threshold(own.threshold, own.value);
-    /// The first half of an axis, the last by default, times the [`Sigmoid`] of the second: [`torch.nn.GLU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.GLU.html).
+    /// The first half of an axis, the last by default, times the [`Sigmoid`] of the second:
+    /// [`torch.nn.GLU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.GLU.html).
     Glu { dim: i64 } or { -1 } = |x, own| x.glu(own.dim);
-    /// Exponentials along an axis, divided by their sum: [`torch.nn.Softmax`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Softmax.html).
+    /// Exponentials along an axis, divided by their sum:
+    /// [`torch.nn.Softmax`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Softmax.html).
     Softmax { dim: i64 } = |x, own| x.softmax(own.dim);
     /// [`Softmax`] of `-x`.
     Softmin { dim: i64 } = |x, own| x.softmin(own.dim);
@@ -116,7 +128,8 @@ settings! {
     LogSoftmax { dim: i64 } = |x, own| x.log_softmax(own.dim);
 }
 
-/// [`Softmax`] over the channels of `[N, C, H, W]` or `[C, H, W]`: [`torch.nn.Softmax2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Softmax2d.html).
+/// [`Softmax`] over the channels of `[N, C, H, W]` or `[C, H, W]`:
+/// [`torch.nn.Softmax2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Softmax2d.html).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Softmax2d;
 
@@ -133,7 +146,8 @@ impl Module for Softmax2d {
     }
 }
 
-/// `x` above zero, else `weight * x` with a trained weight: [`torch.nn.PReLU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.PReLU.html).
+/// `x` above zero, else `weight * x` with a trained weight:
+/// [`torch.nn.PReLU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.PReLU.html).
 ///
 /// `weight` has one number, or one for each position of the second axis; each starts as 0.25.
 #[derive(Clone, Debug, PartialEq)]
@@ -172,8 +186,10 @@ impl Module for PRelu {
     }
 }
 
-/// `x` above zero, else a slope times `x`, evenly drawn for each element while training and the mean of the bounds otherwise:
-/// [`torch.nn.RReLU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.RReLU.html). The generator is that of [`Dropout`](crate::nn::Dropout).
+/// `x` above zero, else a slope times `x`, evenly drawn for each element while training and the
+/// mean of the bounds otherwise:
+/// [`torch.nn.RReLU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.RReLU.html). The
+/// generator is that of [`Dropout`](crate::nn::Dropout).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RRelu {
     lower: f64,

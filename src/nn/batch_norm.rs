@@ -1,4 +1,5 @@
-//! Norms of channels: [`BatchNorm1d`] to [`BatchNorm3d`], [`InstanceNorm1d`] to [`InstanceNorm3d`], [`GroupNorm`] and [`LocalResponseNorm`].
+//! Norms of channels: [`BatchNorm1d`] to [`BatchNorm3d`], [`InstanceNorm1d`] to [`InstanceNorm3d`],
+//! [`GroupNorm`] and [`LocalResponseNorm`].
 
 use crate::entry::Start;
 use crate::nn::{Context, Module};
@@ -117,11 +118,13 @@ macro_rules! settings {
     };
 }
 
-/// Each channel of `[batch, channels, positions..]` shifted and scaled to mean 0 and variance 1 over the batch, then multiplied by `weight` and shifted by
-/// `bias`, as PyTorch's `BatchNorm1d` to `BatchNorm3d`.
+/// Each channel of `[batch, channels, positions..]` shifted and scaled to mean 0 and variance 1
+/// over the batch, then multiplied by `weight` and shifted by `bias`, as PyTorch's `BatchNorm1d` to
+/// `BatchNorm3d`.
 ///
-/// While training, `running_mean`, `running_var` and `num_batches_tracked` move with every run, also with one whose step a loss scaler skips, as in PyTorch;
-/// evaluation normalises by them. Ranks that train in parallel have statistics of their own rows each.
+/// While training, `running_mean`, `running_var` and `num_batches_tracked` move with every run,
+/// also with one whose step a loss scaler skips, as in PyTorch; evaluation normalises by them.
+/// Ranks that train in parallel have statistics of their own rows each.
 ///
 /// ```
 /// use tracecast::nn::{BatchNorm2d, Module};
@@ -208,8 +211,9 @@ impl<const AXES: usize> Module for BatchNorm<AXES> {
     }
 }
 
-/// Each channel of each example shifted and scaled to mean 0 and variance 1, as PyTorch's `InstanceNorm1d` to `InstanceNorm3d`: of
-/// `[batch, channels, positions..]`, or of one example without its axis. There are no parameters unless [`affine`](InstanceNorm::affine) is said.
+/// Each channel of each example shifted and scaled to mean 0 and variance 1, as PyTorch's
+/// `InstanceNorm1d` to `InstanceNorm3d`: of `[batch, channels, positions..]`, or of one example
+/// without its axis. There are no parameters unless [`affine`](InstanceNorm::affine) is said.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InstanceNorm<const AXES: usize> {
     settings: Settings,
@@ -279,8 +283,10 @@ fn wrong_rank<'t>(x: Var<'t>, least: usize, most: usize) -> Option<Var<'t>> {
     Some(x.tracer().fail("norm", format!("takes {axes} axes, found {}", x.ty())))
 }
 
-/// Channels in groups, each of which is shifted and scaled to mean 0 and variance 1 in each example, then multiplied by `weight` and shifted by `bias`, which have
-/// a number for each channel: [`torch.nn.GroupNorm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.GroupNorm.html).
+/// Channels in groups, each of which is shifted and scaled to mean 0 and variance 1 in each
+/// example, then multiplied by `weight` and shifted by `bias`, which have a number for each
+/// channel:
+/// [`torch.nn.GroupNorm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.GroupNorm.html).
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupNorm {
     groups: usize,

@@ -3,11 +3,13 @@
 use crate::nn::{Context, Layer, Module};
 use tracecast_ir::Var;
 
-/// A module, or a layer, whose values backward recomputes instead of keeping them from forward: activation checkpointing, as
+/// A module, or a layer, whose values backward recomputes instead of keeping them from forward:
+/// activation checkpointing, as
 /// [`torch.utils.checkpoint`](https://docs.pytorch.org/docs/stable/checkpoint.html).
 ///
-/// Memory for what the module takes and gives, time for its forward once more. Parameters keep their names, and no bit of any result changes:
-/// dropout drops the same elements again, and statistics advance once. See [`Trace::checkpoint`](crate::Trace::checkpoint).
+/// Memory for what the module takes and gives, time for its forward once more. Parameters keep
+/// their names, and no bit of any result changes: dropout drops the same elements again, and
+/// statistics advance once. See [`Trace::checkpoint`](crate::Trace::checkpoint).
 ///
 /// ```
 /// use tracecast::nn::{Checkpoint, Gelu, Linear, Module, Sequential};

@@ -89,14 +89,16 @@ impl<'t> Context<'t> {
         Context { frozen: true, ..self.clone() }
     }
 
-    /// The same place with what the store holds as `PREFIX.NAME` in the place of each trained parameter.
+    /// The same place with what the store holds as `PREFIX.NAME` in the place of each trained
+    /// parameter.
     #[must_use]
     pub(crate) fn with_prefix(&self, prefix: &'static str) -> Self {
         Context { prefix: Some(prefix), ..self.clone() }
     }
 
-    /// The same place with the results of some modules as outputs of the program, each under the path of its module: `*` stands for any run of characters without a dot, `**`
-    /// for any run. The second call of a module gives `PATH#1`, and so on.
+    /// The same place with the results of some modules as outputs of the program, each under the
+    /// path of its module: `*` stands for any run of characters without a dot, `**` for any run.
+    /// The second call of a module gives `PATH#1`, and so on.
     ///
     /// ```
     /// use tracecast::nn::{Context, Linear, Module, Relu, Sequential};
@@ -138,13 +140,15 @@ impl<'t> Context<'t> {
         }
     }
 
-    /// Records a part of the module that is called `name`; its ops are recorded at the line of this call.
+    /// Records a part of the module that is called `name`; its ops are recorded at the line of this
+    /// call.
     #[track_caller]
     pub fn call(&self, name: &str, module: &(impl Module + ?Sized), x: Var<'t>) -> Var<'t> {
         self.of_caller(std::ptr::from_ref(module).cast()).part(name, module, x)
     }
 
-    /// The same for a part that takes several values or gives several: `cx.apply("rnn", &self.rnn, (x, state))`.
+    /// The same for a part that takes several values or gives several:
+    /// `cx.apply("rnn", &self.rnn, (x, state))`.
     #[track_caller]
     pub fn apply<L: Layer + ?Sized>(
         &self,
@@ -161,8 +165,8 @@ impl<'t> Context<'t> {
         Context { caller: Location::caller(), module: module.addr(), ..self.clone() }
     }
 
-    /// Records a part of the module that is called `name`, at the line where this module is called. The part belongs to the module that the user called,
-    /// and may be made for this call alone.
+    /// Records a part of the module that is called `name`, at the line where this module is called.
+    /// The part belongs to the module that the user called, and may be made for this call alone.
     pub(crate) fn part(&self, name: &str, module: &(impl Module + ?Sized), x: Var<'t>) -> Var<'t> {
         let inside = self.inside(name);
         let y = self.trace.tracer().scope(name, || module.forward(&inside, x));
@@ -186,15 +190,16 @@ impl<'t> Context<'t> {
         Context { path: self.full_name(name), ..self.clone() }
     }
 
-    /// Records ops at the line where this module is called, instead of their own lines: for modules that are not the user's. While parameters are
-    /// looked for, `body` may ask for the type of a value that has none.
+    /// Records ops at the line where this module is called, instead of their own lines: for modules
+    /// that are not the user's. While parameters are looked for, `body` may ask for the type of a
+    /// value that has none.
     pub fn here<R>(&self, body: impl FnOnce() -> R) -> R {
         let _library = exempt();
         self.trace.tracer().at(Source::Rust(self.caller), body)
     }
 
-    /// A parameter of the module that is called: its name, its type and how it starts. No other list of parameters is needed: see
-    /// [`Module::entries`].
+    /// A parameter of the module that is called: its name, its type and how it starts. No other
+    /// list of parameters is needed: see [`Module::entries`].
     pub fn parameter(&self, name: &str, ty: TensorType, start: Start) -> Var<'t> {
         let start = self.start.and_then(|other| other(&ty)).unwrap_or(start);
         let name = self.full_name(name);
@@ -205,7 +210,8 @@ impl<'t> Context<'t> {
         self.noted(if self.frozen { entry.frozen() } else { entry })
     }
 
-    /// Other state of the module that is called, which is never trained: what PyTorch calls a buffer.
+    /// Other state of the module that is called, which is never trained: what PyTorch calls a
+    /// buffer.
     pub fn buffer(&self, name: &str, ty: TensorType, start: Start) -> Var<'t> {
         let name = self.full_name(name);
         match self.declared {
@@ -214,8 +220,9 @@ impl<'t> Context<'t> {
         }
     }
 
-    /// Numbers that the module that is called was given. Where it is a part of a model they are a [buffer](Context::buffer) of it; at the top, where no
-    /// store has them, they are numbers of the program.
+    /// Numbers that the module that is called was given. Where it is a part of a model they are a
+    /// [buffer](Context::buffer) of it; at the top, where no store has them, they are numbers of
+    /// the program.
     pub(super) fn numbers(&self, name: &str, given: &Tensor) -> Var<'t> {
         if self.declared.is_none() && self.path.is_empty() {
             let ty = given.ty();
@@ -247,7 +254,8 @@ impl<'t> Context<'t> {
         self.tied_to(name, ty, None)
     }
 
-    /// A parameter of any module, by its full name, in the place of one that the module that is called would call `own`.
+    /// A parameter of any module, by its full name, in the place of one that the module that is
+    /// called would call `own`.
     pub fn tied_as(&self, own: &str, name: &str, ty: TensorType) -> Var<'t> {
         self.tied_to(name, ty, Some(self.full_name(own)))
     }
@@ -317,7 +325,8 @@ impl<'t> Context<'t> {
     }
 }
 
-/// A module and the place it is called at: what a training step hands to the closure that computes the loss.
+/// A module and the place it is called at: what a training step hands to the closure that computes
+/// the loss.
 pub struct Model<'m, 't> {
     module: &'m dyn Module,
     context: Context<'t>,
@@ -326,7 +335,8 @@ pub struct Model<'m, 't> {
 impl<'m, 't> Model<'m, 't> {
     /// A module at a place.
     pub fn new(module: &'m dyn Module, context: Context<'t>) -> Self {
-        // One whose parameters are not known before it is called has no frozen ones that another is tied to.
+        // One whose parameters are not known before it is called has no frozen ones that another is
+        // tied to.
         Model::of(module, context, &module.entries().unwrap_or_default())
     }
 
@@ -337,7 +347,8 @@ impl<'m, 't> Model<'m, 't> {
         Model { module, context: Context { states, ..context } }
     }
 
-    /// Records what the model computes; the ops of its layers are recorded at the line of this call.
+    /// Records what the model computes; the ops of its layers are recorded at the line of this
+    /// call.
     #[track_caller]
     pub fn forward(&self, x: Var<'t>) -> Var<'t> {
         self.module.forward(&Context { caller: Location::caller(), ..self.context.clone() }, x)

@@ -48,7 +48,8 @@ impl<const AXES: usize> Settings<AXES> {
         TensorType::new(self.dtype, shape.as_slice())
     }
 
-    /// Both evenly distributed within `1 / sqrt(n)`, where a result is a sum of `n` products, as PyTorch counts them.
+    /// Both evenly distributed within `1 / sqrt(n)`, where a result is a sum of `n` products, as
+    /// PyTorch counts them.
     fn parameters<'t>(&self, cx: &Context<'t>, channels: [usize; 2]) -> (Var<'t>, Option<Var<'t>>) {
         let weight = self.weight(channels);
         let of_group = channels[1] / self.groups.max(1);
@@ -98,7 +99,8 @@ macro_rules! settings {
     };
 }
 
-/// A convolution over the last `AXES` axes of `[batch, channels, positions..]`, as PyTorch's `Conv1d` to `Conv3d`.
+/// A convolution over the last `AXES` axes of `[batch, channels, positions..]`, as PyTorch's
+/// `Conv1d` to `Conv3d`.
 ///
 /// ```
 /// use tracecast::nn::{Conv2d, Module};
@@ -194,7 +196,8 @@ impl<const AXES: usize> Module for Conv<AXES> {
     }
 }
 
-/// A transposed convolution to `[batch, channels, positions..]`, as PyTorch's `ConvTranspose1d` to `ConvTranspose3d`.
+/// A transposed convolution to `[batch, channels, positions..]`, as PyTorch's `ConvTranspose1d` to
+/// `ConvTranspose3d`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConvTranspose<const AXES: usize> {
     settings: Settings<AXES>,

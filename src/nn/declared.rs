@@ -1,8 +1,9 @@
 //! [`Declared`]: what a module keeps in the store, learned by recording it once without a program.
 //!
-//! [`Context::parameter`] notes what it is asked for and answers with a value of its type. The input of the module has no type, and so
-//! has what is made of it, unless the module [says one](crate::nn::Module::for_input). So `forward` alone says which parameters a
-//! module has, and nobody writes their names twice.
+//! [`Context::parameter`] notes what it is asked for and answers with a value of its type. The
+//! input of the module has no type, and so has what is made of it, unless the module
+//! [says one](crate::nn::Module::for_input). So `forward` alone says which parameters a module has,
+//! and nobody writes their names twice.
 
 use crate::entry::Entry;
 use crate::error::{Error, Result};
@@ -26,12 +27,13 @@ pub(super) struct Declared {
 pub struct Tie {
     /// The full name of the parameter.
     pub of: String,
-    /// The full name that it would have where it is used, if that is known: PyTorch's `state_dict` has both.
+    /// The full name that it would have where it is used, if that is known: PyTorch's `state_dict`
+    /// has both.
     pub own: Option<String>,
 }
 
-/// Where the module that asks lies, while `forward` runs: one that is called twice has its parameters once, and two of one name are a
-/// mistake to be seen.
+/// Where the module that asks lies, while `forward` runs: one that is called twice has its
+/// parameters once, and two of one name are a mistake to be seen.
 pub(super) type Asker = usize;
 
 impl Declared {

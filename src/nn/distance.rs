@@ -4,7 +4,8 @@ use crate::nn::{Context, Layer};
 use tracecast_ir::Var;
 use tracecast_ir::ops::length::Lengths;
 
-/// The cosine of the angle between vectors along an axis: [`torch.nn.CosineSimilarity`](https://docs.pytorch.org/docs/stable/generated/torch.nn.CosineSimilarity.html).
+/// The cosine of the angle between vectors along an axis:
+/// [`torch.nn.CosineSimilarity`](https://docs.pytorch.org/docs/stable/generated/torch.nn.CosineSimilarity.html).
 ///
 /// The operands broadcast; the result lacks the axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,7 +50,8 @@ impl Layer for CosineSimilarity {
     }
 }
 
-/// The norm of order `p` of `x1 - x2 + eps` along the last axis: [`torch.nn.PairwiseDistance`](https://docs.pytorch.org/docs/stable/generated/torch.nn.PairwiseDistance.html).
+/// The norm of order `p` of `x1 - x2 + eps` along the last axis:
+/// [`torch.nn.PairwiseDistance`](https://docs.pytorch.org/docs/stable/generated/torch.nn.PairwiseDistance.html).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairwiseDistance {
     p: f64,

@@ -6,10 +6,12 @@ use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::ops::random::Random;
 use tracecast_ir::{DType, Size, TensorType, Var};
 
-/// Each element dropped with probability `p` and the others scaled up; nothing when the model is evaluated.
+/// Each element dropped with probability `p` and the others scaled up; nothing when the model is
+/// evaluated.
 ///
-/// All dropouts of a program share the state `rng: i64[2]`, the seed and the number of the step, and each draws from a stream of
-/// its own. The number of the step grows by one with each run, so a run with the same state drops the same elements.
+/// All dropouts of a program share the state `rng: i64[2]`, the seed and the number of the step,
+/// and each draws from a stream of its own. The number of the step grows by one with each run, so a
+/// run with the same state drops the same elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
     p: f64,
@@ -61,7 +63,8 @@ fn next_step<'t>(cx: &Context<'t>) -> Var<'t> {
     rng
 }
 
-/// The dropouts of whole channels: the name, what it takes, its numbers of axes, and how many of them stand in front of a channel's elements.
+/// The dropouts of whole channels: the name, what it takes, its numbers of axes, and how many of
+/// them stand in front of a channel's elements.
 macro_rules! dropouts_of_channels {
     ($($(#[$doc:meta])* $name:ident($($rank:literal has $front:literal),+);)*) => {$(
         $(#[$doc])*
@@ -100,14 +103,19 @@ macro_rules! dropouts_of_channels {
 }
 
 dropouts_of_channels! {
-    /// Each channel of `[N, C, L]` or `[C, L]` dropped as a whole with probability `p` and the others scaled up; nothing when the model
-    /// is evaluated: [`torch.nn.Dropout1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout1d.html). See [`Dropout`] for the generator.
+    /// Each channel of `[N, C, L]` or `[C, L]` dropped as a whole with probability `p` and the
+    /// others scaled up; nothing when the model is evaluated:
+    /// [`torch.nn.Dropout1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout1d.html).
+    /// See [`Dropout`] for the generator.
     Dropout1d(2 has 1, 3 has 2);
-    /// Each channel of `[N, C, H, W]` or `[N, C, L]` dropped as a whole with probability `p` and the others scaled up; nothing when the
-    /// model is evaluated: [`torch.nn.Dropout2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout2d.html), which takes three axes like this as well.
+    /// Each channel of `[N, C, H, W]` or `[N, C, L]` dropped as a whole with probability `p` and
+    /// the others scaled up; nothing when the model is evaluated:
+    /// [`torch.nn.Dropout2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout2d.html),
+    /// which takes three axes like this as well.
     Dropout2d(3 has 2, 4 has 2);
-    /// Each channel of `[N, C, D, H, W]` or `[C, D, H, W]` dropped as a whole with probability `p` and the others scaled up; nothing when
-    /// the model is evaluated: [`torch.nn.Dropout3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout3d.html).
+    /// Each channel of `[N, C, D, H, W]` or `[C, D, H, W]` dropped as a whole with probability `p`
+    /// and the others scaled up; nothing when the model is evaluated:
+    /// [`torch.nn.Dropout3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout3d.html).
     Dropout3d(4 has 1, 5 has 2);
 }
 
@@ -118,9 +126,10 @@ fn ty_of_channels(x: Var<'_>, front: usize) -> TensorType {
     TensorType { dtype: x.dtype(), shape: x.shape().iter().enumerate().map(size).collect() }
 }
 
-/// Elements dropped with probability `p` to the limit of [`Selu`](crate::nn::Selu), and all scaled and shifted so that mean and
-/// variance stay; nothing when the model is evaluated:
-/// [`torch.nn.AlphaDropout`](https://docs.pytorch.org/docs/stable/generated/torch.nn.AlphaDropout.html). See [`Dropout`] for the generator.
+/// Elements dropped with probability `p` to the limit of [`Selu`](crate::nn::Selu), and all scaled
+/// and shifted so that mean and variance stay; nothing when the model is evaluated:
+/// [`torch.nn.AlphaDropout`](https://docs.pytorch.org/docs/stable/generated/torch.nn.AlphaDropout.html).
+/// See [`Dropout`] for the generator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlphaDropout {
     p: f64,

@@ -44,14 +44,16 @@ impl Embedding {
         self
     }
 
-    /// With a row for what is no word: it starts as zeros and gets no gradient. A negative index counts from the end.
+    /// With a row for what is no word: it starts as zeros and gets no gradient. A negative index
+    /// counts from the end.
     #[must_use]
     pub fn padding(mut self, index: i64) -> Self {
         self.padding = Some(index);
         self
     }
 
-    /// With rows whose norm is above `most` shortened to it where they are read. PyTorch shortens them in the table itself.
+    /// With rows whose norm is above `most` shortened to it where they are read. PyTorch shortens
+    /// them in the table itself.
     #[must_use]
     pub fn max_norm(mut self, most: f64) -> Self {
         self.most = Some(most);

@@ -1,4 +1,5 @@
-//! [`ForInput`] and [`ForInputs`]: modules that say the types of their inputs, for those whose `forward` decides by sizes.
+//! [`ForInput`] and [`ForInputs`]: modules that say the types of their inputs, for those whose
+//! `forward` decides by sizes.
 
 use crate::nn::{Context, Layer, Module, Values};
 use tracecast_ir::{TensorType, Var};
@@ -22,7 +23,8 @@ impl<M: Module> Module for ForInput<M> {
     }
 }
 
-/// A [`Layer`] whose parameters are found with inputs of these types: made by [`Layer::for_inputs`].
+/// A [`Layer`] whose parameters are found with inputs of these types: made by
+/// [`Layer::for_inputs`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForInputs<L> {
     layer: L,

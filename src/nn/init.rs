@@ -1,4 +1,5 @@
-//! How parameters start, under the names of PyTorch's `torch.nn.init`: each gives a [`Start`], and [`put`] writes the numbers into a store.
+//! How parameters start, under the names of PyTorch's `torch.nn.init`: each gives a [`Start`], and
+//! [`put`] writes the numbers into a store.
 //!
 //! ```
 //! use tracecast::nn::{Linear, Module, Start, init};
@@ -12,15 +13,17 @@
 //! # Ok::<(), tracecast::Error>(())
 //! ```
 //!
-//! `torch.nn.init.uniform_`, `normal_`, `trunc_normal_`, `orthogonal_`, `sparse_`, `constant_`, `ones_` and `zeros_` are
-//! [`Start::Uniform`], [`Start::Normal`], [`Start::Truncated`], [`Start::Orthogonal`], [`Start::Sparse`] and [`Start::Constant`].
+//! `torch.nn.init.uniform_`, `normal_`, `trunc_normal_`, `orthogonal_`, `sparse_`, `constant_`,
+//! `ones_` and `zeros_` are [`Start::Uniform`], [`Start::Normal`], [`Start::Truncated`],
+//! [`Start::Orthogonal`], [`Start::Sparse`] and [`Start::Constant`].
 
 use crate::entry::{Entry, Start};
 use crate::error::{Error, Result};
 use tracecast_ir::{DType, Shape, TensorType};
 use tracecast_runtime::{Store, Tensor};
 
-/// Writes other first values into an entry of a store, which keeps its type. Equal names and seeds give equal values.
+/// Writes other first values into an entry of a store, which keeps its type. Equal names and seeds
+/// give equal values.
 ///
 /// # Errors
 /// If the store has no such entry, or the start does not fit its type.
@@ -39,8 +42,8 @@ pub enum Fan {
     Out,
 }
 
-/// How many numbers each result is made of, and how many results each number goes into, for a weight `[out, in, …]`. A weight of less
-/// than two axes counts as one of one row.
+/// How many numbers each result is made of, and how many results each number goes into, for a
+/// weight `[out, in, …]`. A weight of less than two axes counts as one of one row.
 pub fn fans(shape: &Shape) -> [f64; 2] {
     let sizes: Vec<f64> = shape.numbers().iter().map(|n| *n as f64).collect();
     let inner: f64 = sizes.iter().skip(2).product();
@@ -51,33 +54,39 @@ pub fn fans(shape: &Shape) -> [f64; 2] {
     }
 }
 
-/// The gain that [`Relu`](crate::nn::Relu) asks for: the root of 2. [`Tanh`](crate::nn::Tanh) asks for 5/3,
-/// [`Selu`](crate::nn::Selu) for 3/4, [`LeakyRelu`](crate::nn::LeakyRelu) for `sqrt(2 / (1 + slope²))`, others for 1.
+/// The gain that [`Relu`](crate::nn::Relu) asks for: the root of 2. [`Tanh`](crate::nn::Tanh) asks
+/// for 5/3, [`Selu`](crate::nn::Selu) for 3/4, [`LeakyRelu`](crate::nn::LeakyRelu) for
+/// `sqrt(2 / (1 + slope²))`, others for 1.
 pub fn gain_of_relu() -> f64 {
     std::f64::consts::SQRT_2
 }
 
-/// Even numbers of the variance `gain² · 2 / (in + out)`: [`xavier_uniform_`](https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.xavier_uniform_).
+/// Even numbers of the variance `gain² · 2 / (in + out)`:
+/// [`xavier_uniform_`](https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.xavier_uniform_).
 pub fn xavier_uniform(shape: &Shape, gain: f64) -> Start {
     even(gain * (2.0 / fans(shape).iter().sum::<f64>()).sqrt())
 }
 
-/// Normal numbers of the variance `gain² · 2 / (in + out)`: [`xavier_normal_`](https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.xavier_normal_).
+/// Normal numbers of the variance `gain² · 2 / (in + out)`:
+/// [`xavier_normal_`](https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.xavier_normal_).
 pub fn xavier_normal(shape: &Shape, gain: f64) -> Start {
     Start::Normal(0.0, finite(gain * (2.0 / fans(shape).iter().sum::<f64>()).sqrt()))
 }
 
-/// Even numbers of the variance `gain² / fan`: [`kaiming_uniform_`](https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.kaiming_uniform_).
+/// Even numbers of the variance `gain² / fan`:
+/// [`kaiming_uniform_`](https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.kaiming_uniform_).
 pub fn kaiming_uniform(shape: &Shape, fan: Fan, gain: f64) -> Start {
     even(gain / side(shape, fan).sqrt())
 }
 
-/// Normal numbers of the variance `gain² / fan`: [`kaiming_normal_`](https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.kaiming_normal_).
+/// Normal numbers of the variance `gain² / fan`:
+/// [`kaiming_normal_`](https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.kaiming_normal_).
 pub fn kaiming_normal(shape: &Shape, fan: Fan, gain: f64) -> Start {
     Start::Normal(0.0, finite(gain / side(shape, fan).sqrt()))
 }
 
-/// Ones on the diagonal of a matrix, else zeros: [`eye_`](https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.eye_).
+/// Ones on the diagonal of a matrix, else zeros:
+/// [`eye_`](https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.eye_).
 ///
 /// # Errors
 /// If no tensor has that many rows and columns.
@@ -87,11 +96,12 @@ pub fn eye(rows: usize, columns: usize) -> Result<Start> {
     Ok(Start::Given(Tensor::from_fn(ty, |i| f64::from(u8::from(is_diagonal(i))))?))
 }
 
-/// Ones where the middle of a kernel `[out, in, …]` hands a channel on, in each group of outputs, else zeros:
-/// [`dirac_`](https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.dirac_).
+/// Ones where the middle of a kernel `[out, in, …]` hands a channel on, in each group of outputs,
+/// else zeros: [`dirac_`](https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.dirac_).
 ///
 /// # Errors
-/// A shape of less than 3 or more than 5 axes, outputs that the groups do not divide, or no tensor of that shape.
+/// A shape of less than 3 or more than 5 axes, outputs that the groups do not divide, or no tensor
+/// of that shape.
 pub fn dirac(shape: &Shape, groups: usize) -> Result<Start> {
     let sizes = shape.numbers();
     let fits = (3..=5).contains(&sizes.len()) && groups > 0 && sizes[0].is_multiple_of(groups);

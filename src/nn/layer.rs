@@ -8,10 +8,11 @@ use std::slice;
 use tracecast_ir::{TensorType, Var};
 use tracecast_runtime::Store;
 
-/// A part of a model that takes several values or gives several: a loss, a recurrent layer, attention.
+/// A part of a model that takes several values or gives several: a loss, a recurrent layer,
+/// attention.
 ///
-/// A model that is trained has one operand and is a [`Module`](crate::nn::Module), which calls layers by [`Context::apply`] and takes
-/// further inputs from [`Context::trace`].
+/// A model that is trained has one operand and is a [`Module`](crate::nn::Module), which calls
+/// layers by [`Context::apply`] and takes further inputs from [`Context::trace`].
 ///
 /// ```
 /// use tracecast::nn::{Context, Layer, Linear};
@@ -43,7 +44,8 @@ pub trait Layer: Send + Sync {
     /// Records what the layer computes.
     fn forward<'t>(&self, cx: &Context<'t>, input: Self::Input<'t>) -> Self::Output<'t>;
 
-    /// What it keeps in the store, with names as seen from inside: see [`Module::entries`](crate::nn::Module::entries).
+    /// What it keeps in the store, with names as seen from inside: see
+    /// [`Module::entries`](crate::nn::Module::entries).
     ///
     /// # Errors
     /// As there.
@@ -51,8 +53,9 @@ pub trait Layer: Send + Sync {
         Ok(Declared::of(|cx| drop(self.forward(cx, Self::Input::unknown(cx))))?.entries())
     }
 
-    /// The same layer, whose parameters are found with inputs of these types, in order: for one whose `forward` decides by sizes. An input that may be
-    /// absent is there if a type is left for it. See [`Module::for_input`](crate::nn::Module::for_input).
+    /// The same layer, whose parameters are found with inputs of these types, in order: for one
+    /// whose `forward` decides by sizes. An input that may be absent is there if a type is left for
+    /// it. See [`Module::for_input`](crate::nn::Module::for_input).
     fn for_inputs(self, inputs: impl Into<Vec<TensorType>>) -> ForInputs<Self>
     where
         Self: Sized,
@@ -60,7 +63,8 @@ pub trait Layer: Send + Sync {
         ForInputs::new(self, inputs.into())
     }
 
-    /// Puts first values into a store, in the place of what is there. Equal seeds give equal values.
+    /// Puts first values into a store, in the place of what is there. Equal seeds give equal
+    /// values.
     ///
     /// # Errors
     /// If no tensor has the type of a parameter; as [`entries`](Layer::entries).
@@ -71,10 +75,12 @@ pub trait Layer: Send + Sync {
 
 /// What a [`Layer`] takes: values, tuples of them, and those that may be absent.
 pub trait Values<'t>: Sized {
-    /// Values of no type, and nothing where it may be absent: what a layer gets that is asked for its parameters.
+    /// Values of no type, and nothing where it may be absent: what a layer gets that is asked for
+    /// its parameters.
     fn unknown(cx: &Context<'t>) -> Self;
 
-    /// The same with the next of these types for each value that has none, where parameters are looked for.
+    /// The same with the next of these types for each value that has none, where parameters are
+    /// looked for.
     #[must_use]
     fn typed(self, _: &Context<'t>, _: &mut slice::Iter<'_, TensorType>) -> Self {
         self

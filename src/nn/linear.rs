@@ -5,10 +5,11 @@ use crate::nn::{Context, Layer, Module};
 use tracecast_ir::ops::linalg::Products;
 use tracecast_ir::{DType, TensorType, Var};
 
-/// `x · weightᵀ + bias` along the last axis: [`torch.nn.Linear`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Linear.html).
+/// `x · weightᵀ + bias` along the last axis:
+/// [`torch.nn.Linear`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Linear.html).
 ///
-/// `x` is `[…, inputs]`, the result `[…, outputs]`; `weight` is `[outputs, inputs]`, `bias` `[outputs]`. Both start evenly
-/// distributed within `1 / sqrt(inputs)` of zero.
+/// `x` is `[…, inputs]`, the result `[…, outputs]`; `weight` is `[outputs, inputs]`, `bias`
+/// `[outputs]`. Both start evenly distributed within `1 / sqrt(inputs)` of zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Linear {
     inputs: usize,
@@ -45,7 +46,8 @@ impl Linear {
         self
     }
 
-    /// With the weight of another module, such as `embed.weight`, in the place of its own. If that one is frozen, so is this.
+    /// With the weight of another module, such as `embed.weight`, in the place of its own. If that
+    /// one is frozen, so is this.
     #[must_use]
     pub fn tied_to(mut self, weight: impl Into<String>) -> Self {
         self.tied = Some(weight.into());
@@ -74,10 +76,12 @@ pub(super) fn within(inputs: usize) -> Start {
     Start::Uniform(-bound, bound)
 }
 
-/// `x1ᵀ · weight[k] · x2 + bias[k]` for each result `k`, along the last axes: [`torch.nn.Bilinear`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Bilinear.html).
+/// `x1ᵀ · weight[k] · x2 + bias[k]` for each result `k`, along the last axes:
+/// [`torch.nn.Bilinear`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Bilinear.html).
 ///
-/// The operands are `[…, first]` and `[…, second]`, the result `[…, outputs]`; `weight` is `[outputs, first, second]`, `bias`
-/// `[outputs]`. Both start evenly distributed within `1 / sqrt(first)` of zero.
+/// The operands are `[…, first]` and `[…, second]`, the result `[…, outputs]`; `weight` is
+/// `[outputs, first, second]`, `bias` `[outputs]`. Both start evenly distributed within
+/// `1 / sqrt(first)` of zero.
 ///
 /// ```
 /// use tracecast::nn::{Bilinear, Layer};

@@ -1,11 +1,14 @@
-//! Modules: parts of a model with parameters of their own, named as PyTorch's `state_dict` names them.
+//! Modules: parts of a model with parameters of their own, named as PyTorch's `state_dict` names
+//! them.
 //!
-//! A [`Module`] is a description: sizes and settings, no values. [`Module::init`] puts the first values into a store;
-//! [`Module::forward`] records what it computes, with parameters as ports. A parameter that is used twice under one name is
-//! *tied*; one behind [`Frozen`] is other state, which no gradient reaches.
+//! A [`Module`] is a description: sizes and settings, no values. [`Module::init`] puts the first
+//! values into a store; [`Module::forward`] records what it computes, with parameters as ports. A
+//! parameter that is used twice under one name is *tied*; one behind [`Frozen`] is other state,
+//! which no gradient reaches.
 //!
-//! A part that takes several values or gives several, such as a loss, is a [`Layer`] and is called by [`Context::apply`].
-//! Settings, defaults and starts of parameters are those of PyTorch's class of the same name.
+//! A part that takes several values or gives several, such as a loss, is a [`Layer`] and is called
+//! by [`Context::apply`]. Settings, defaults and starts of parameters are those of PyTorch's class
+//! of the same name.
 
 mod activation;
 mod batch_norm;
@@ -122,18 +125,20 @@ pub trait Module: Send + Sync {
 
     /// What it keeps in the store, with names as seen from inside.
     ///
-    /// It is what `forward` asks the [`Context`] for, which is called without a run to find out: `x` and
-    /// what is computed from it have no type then. `forward` may compute with a size and give it to ops. Splits whose arguments say how many parts there are
-    /// work: `chunk`, `tensor_split`, `split_at`, `split_with_sizes`. No module writes this method.
+    /// It is what `forward` asks the [`Context`] for, which is called without a run to find out:
+    /// `x` and what is computed from it have no type then. `forward` may compute with a size and
+    /// give it to ops. Splits whose arguments say how many parts there are work: `chunk`,
+    /// `tensor_split`, `split_at`, `split_with_sizes`. No module writes this method.
     ///
     /// # Errors
-    /// If `forward` panics, decides by a type or by a size, or calls `split` or `unbind`, whose number of parts follows from a size:
-    /// [`for_input`](Module::for_input) is the way then.
+    /// If `forward` panics, decides by a type or by a size, or calls `split` or `unbind`, whose
+    /// number of parts follows from a size: [`for_input`](Module::for_input) is the way then.
     fn entries(&self) -> Result<Vec<Entry>> {
         Ok(Declared::of(|cx| _ = self.forward(cx, cx.unknown()))?.entries())
     }
 
-    /// The parameters of other modules that it uses in the place of its own: see [`Linear::tied_to`].
+    /// The parameters of other modules that it uses in the place of its own: see
+    /// [`Linear::tied_to`].
     ///
     /// # Errors
     /// As [`entries`](Module::entries).
@@ -149,8 +154,8 @@ pub trait Module: Send + Sync {
         Ok(self.entries()?.into_iter().map(|entry| entry.under(path)).collect())
     }
 
-    /// The same module, whose parameters are found with an input of this type: for one whose `forward` decides by the sizes of what it is given.
-    /// A run may give it any other type.
+    /// The same module, whose parameters are found with an input of this type: for one whose
+    /// `forward` decides by the sizes of what it is given. A run may give it any other type.
     ///
     /// ```
     /// use tracecast::nn::{Context, Linear, Module};
@@ -206,7 +211,8 @@ pub trait Module: Send + Sync {
         Summary::of(self)
     }
 
-    /// The same with the type of what each module gives, for an input of this type, in an autocast region if one is given.
+    /// The same with the type of what each module gives, for an input of this type, in an autocast
+    /// region if one is given.
     ///
     /// # Errors
     /// An op that does not take what it is given; as [`entries`](Module::entries).
@@ -214,7 +220,8 @@ pub trait Module: Send + Sync {
         Summary::of_run(self, x, region)
     }
 
-    /// Puts first values into a store, in the place of what is there. Equal seeds give equal values.
+    /// Puts first values into a store, in the place of what is there. Equal seeds give equal
+    /// values.
     ///
     /// # Errors
     /// If no tensor has the type of a parameter; as [`entries`](Module::entries).

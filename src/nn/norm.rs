@@ -6,8 +6,9 @@ use tracecast_ir::ops::length::Lengths;
 use tracecast_ir::ops::nn::norm::Norms;
 use tracecast_ir::{DType, Shape, TensorType, Var};
 
-/// The last axes shifted and scaled to mean 0 and variance 1, then multiplied by `weight` and shifted by `bias`, which have their
-/// shape: [`torch.nn.LayerNorm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.LayerNorm.html).
+/// The last axes shifted and scaled to mean 0 and variance 1, then multiplied by `weight` and
+/// shifted by `bias`, which have their shape:
+/// [`torch.nn.LayerNorm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.LayerNorm.html).
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerNorm {
     shape: Shape,
@@ -67,7 +68,8 @@ impl Module for LayerNorm {
     }
 }
 
-/// The last axes divided by the root of their mean square, then multiplied by `weight`, which has their shape:
+/// The last axes divided by the root of their mean square, then multiplied by `weight`, which has
+/// their shape:
 /// [`torch.nn.RMSNorm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.RMSNorm.html).
 ///
 /// ```

@@ -1,4 +1,5 @@
-//! Pooling: [`MaxPool1d`] to [`MaxPool3d`], [`AvgPool1d`] to [`AvgPool3d`], their adaptive forms, [`LpPool1d`] to [`LpPool3d`] and [`MaxUnpool1d`] to [`MaxUnpool3d`].
+//! Pooling: [`MaxPool1d`] to [`MaxPool3d`], [`AvgPool1d`] to [`AvgPool3d`], their adaptive forms,
+//! [`LpPool1d`] to [`LpPool3d`] and [`MaxUnpool1d`] to [`MaxUnpool3d`].
 
 use crate::nn::{Context, Layer, Module};
 use tracecast_ir::Var;
@@ -39,7 +40,8 @@ macro_rules! settings {
     };
 }
 
-/// The largest element that each window over the last `AXES` axes sees, as PyTorch's `MaxPool1d` to `MaxPool3d`.
+/// The largest element that each window over the last `AXES` axes sees, as PyTorch's `MaxPool1d` to
+/// `MaxPool3d`.
 ///
 /// ```
 /// use tracecast::nn::{Conv2d, MaxPool2d, Relu, Sequential};
@@ -80,7 +82,8 @@ impl<const AXES: usize> MaxPool<AXES> {
         self
     }
 
-    /// The largest elements and their positions among those of the last axes: `return_indices` of PyTorch.
+    /// The largest elements and their positions among those of the last axes: `return_indices` of
+    /// PyTorch.
     pub fn with_indices<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> [Var<'t>; 2] {
         let Windows { kernel, stride, padding, dilation, ceil } = &self.windows;
         cx.here(|| {
@@ -100,7 +103,8 @@ impl<const AXES: usize> Module for MaxPool<AXES> {
     }
 }
 
-/// The mean of what each window over the last `AXES` axes sees, as PyTorch's `AvgPool1d` to `AvgPool3d`.
+/// The mean of what each window over the last `AXES` axes sees, as PyTorch's `AvgPool1d` to
+/// `AvgPool3d`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AvgPool<const AXES: usize> {
     windows: Windows<AXES>,
@@ -157,14 +161,16 @@ impl<const AXES: usize> Module for AvgPool<AXES> {
     }
 }
 
-/// The sizes that an adaptive pooling gives: those of the operand where none is said. A value of no type has none.
+/// The sizes that an adaptive pooling gives: those of the operand where none is said. A value of no
+/// type has none.
 fn sizes<const AXES: usize>(x: Var<'_>, given: &[Option<i64>; AXES]) -> Vec<i64> {
     let rank = if x.is_poison() { 0 } else { x.rank() };
     let own = |i: usize| (rank + i).checked_sub(AXES).and_then(|axis| x.size(axis).number());
     given.iter().enumerate().map(|(i, size)| size.or_else(|| own(i)).unwrap_or(1)).collect()
 }
 
-/// The largest elements of windows that divide each axis into a number of parts, as PyTorch's `AdaptiveMaxPool1d` to `AdaptiveMaxPool3d`.
+/// The largest elements of windows that divide each axis into a number of parts, as PyTorch's
+/// `AdaptiveMaxPool1d` to `AdaptiveMaxPool3d`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveMaxPool<const AXES: usize> {
     to: [Option<i64>; AXES],
@@ -183,7 +189,8 @@ impl<const AXES: usize> AdaptiveMaxPool<AXES> {
         AdaptiveMaxPool { to: to.map(Into::into) }
     }
 
-    /// The largest elements and their positions among those of the last axes: `return_indices` of PyTorch.
+    /// The largest elements and their positions among those of the last axes: `return_indices` of
+    /// PyTorch.
     pub fn with_indices<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> [Var<'t>; 2] {
         let to = sizes(x, &self.to);
         cx.here(|| {
@@ -203,7 +210,8 @@ impl<const AXES: usize> Module for AdaptiveMaxPool<AXES> {
     }
 }
 
-/// The means of windows that divide each axis into a number of parts, as PyTorch's `AdaptiveAvgPool1d` to `AdaptiveAvgPool3d`.
+/// The means of windows that divide each axis into a number of parts, as PyTorch's
+/// `AdaptiveAvgPool1d` to `AdaptiveAvgPool3d`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveAvgPool<const AXES: usize> {
     to: [Option<i64>; AXES],
@@ -234,7 +242,8 @@ impl<const AXES: usize> Module for AdaptiveAvgPool<AXES> {
     }
 }
 
-/// The root of the sum of the powers of what each window sees, as PyTorch's `LPPool1d` to `LPPool3d`.
+/// The root of the sum of the powers of what each window sees, as PyTorch's `LPPool1d` to
+/// `LPPool3d`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LpPool<const AXES: usize> {
     p: f64,
@@ -264,7 +273,8 @@ impl<const AXES: usize> Module for LpPool<AXES> {
     }
 }
 
-/// Elements put back where [`MaxPool::with_indices`] found them, as PyTorch's `MaxUnpool1d` to `MaxUnpool3d`: a layer of the elements and their positions.
+/// Elements put back where [`MaxPool::with_indices`] found them, as PyTorch's `MaxUnpool1d` to
+/// `MaxUnpool3d`: a layer of the elements and their positions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MaxUnpool<const AXES: usize> {
     windows: Windows<AXES>,

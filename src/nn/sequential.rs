@@ -33,8 +33,8 @@ impl Sequential {
         self.named(name, module)
     }
 
-    /// The same with one more module of that name. A name that another module has is refused when the model is recorded: their
-    /// parameters would be one.
+    /// The same with one more module of that name. A name that another module has is refused when
+    /// the model is recorded: their parameters would be one.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>, module: impl Module + 'static) -> Self {
         self.modules.push((name.into(), Box::new(module)));
@@ -53,7 +53,8 @@ impl Module for Sequential {
     }
 }
 
-/// A module whose parameters are not trained: they are state of the program, and no gradient is computed for them.
+/// A module whose parameters are not trained: they are state of the program, and no gradient is
+/// computed for them.
 #[derive(Clone, Debug)]
 pub struct Frozen<M>(
     /// The module.

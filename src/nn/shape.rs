@@ -1,4 +1,5 @@
-//! Modules that move elements and change none: [`Identity`], [`Flatten`], [`Unflatten`], [`PixelShuffle`] and their like.
+//! Modules that move elements and change none: [`Identity`], [`Flatten`], [`Unflatten`],
+//! [`PixelShuffle`] and their like.
 
 use crate::nn::{Context, Module};
 use tracecast_ir::ops::view::Views;
@@ -14,7 +15,8 @@ impl Module for Identity {
     }
 }
 
-/// Several axes as one: [`torch.nn.Flatten`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Flatten.html).
+/// Several axes as one:
+/// [`torch.nn.Flatten`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Flatten.html).
 ///
 /// ```
 /// use tracecast::nn::{Embedding, Flatten, Linear, Sequential};
@@ -28,7 +30,8 @@ pub struct Flatten {
 }
 
 impl Flatten {
-    /// Each example as one row: all axes but the first become one; where there is no other it has one number.
+    /// Each example as one row: all axes but the first become one; where there is no other it has
+    /// one number.
     pub fn new() -> Self {
         Flatten::axes(1, -1)
     }
@@ -60,7 +63,8 @@ impl Module for Flatten {
     }
 }
 
-/// One axis as several: [`torch.nn.Unflatten`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Unflatten.html).
+/// One axis as several:
+/// [`torch.nn.Unflatten`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Unflatten.html).
 ///
 /// ```
 /// use tracecast::nn::{Linear, Sequential, Unflatten};
@@ -86,7 +90,8 @@ impl Module for Unflatten {
     }
 }
 
-/// Channels as pixels: `[…, C·r², H, W]` as `[…, C, H·r, W·r]`: [`torch.nn.PixelShuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.PixelShuffle.html).
+/// Channels as pixels: `[…, C·r², H, W]` as `[…, C, H·r, W·r]`:
+/// [`torch.nn.PixelShuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.PixelShuffle.html).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PixelShuffle {
     factor: i64,
@@ -105,7 +110,8 @@ impl Module for PixelShuffle {
     }
 }
 
-/// Pixels as channels: `[…, C, H·r, W·r]` as `[…, C·r², H, W]`: [`torch.nn.PixelUnshuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.PixelUnshuffle.html).
+/// Pixels as channels: `[…, C, H·r, W·r]` as `[…, C·r², H, W]`:
+/// [`torch.nn.PixelUnshuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.PixelUnshuffle.html).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PixelUnshuffle {
     factor: i64,

@@ -1,4 +1,5 @@
-//! [`Summary`]: what a model is made of, module by module: parameters, their shapes and bytes, and the types of results.
+//! [`Summary`]: what a model is made of, module by module: parameters, their shapes and bytes, and
+//! the types of results.
 
 use crate::amp::Autocast;
 use crate::entry::{Entry, Start};
@@ -9,11 +10,13 @@ use crate::trace::{Trace, Types};
 use std::fmt;
 use tracecast_ir::{Role, TensorType};
 
-/// What a model is made of. Printing gives a table; made by [`Module::summary`] and [`Module::summary_of`].
+/// What a model is made of. Printing gives a table; made by [`Module::summary`] and
+/// [`Module::summary_of`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// The modules, in the order in which they are called; the model itself, whose path is empty, is the last one.
+    /// The modules, in the order in which they are called; the model itself, whose path is empty,
+    /// is the last one.
     pub modules: Vec<ModuleNote>,
 }
 
@@ -23,9 +26,11 @@ pub struct Summary {
 pub struct ModuleNote {
     /// Its path, such as `encoder.0`; empty for the model.
     pub path: String,
-    /// The type of its result, if the summary is of a run: under autocast it says in which dtype the module computes.
+    /// The type of its result, if the summary is of a run: under autocast it says in which dtype
+    /// the module computes.
     pub result: Option<TensorType>,
-    /// What it keeps itself, without the modules inside of it: parameters and buffers by their own names.
+    /// What it keeps itself, without the modules inside of it: parameters and buffers by their own
+    /// names.
     pub entries: Vec<EntryNote>,
 }
 

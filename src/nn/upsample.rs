@@ -3,7 +3,8 @@
 use crate::nn::{Context, Module};
 use tracecast_ir::Var;
 
-/// Resized along the axes behind the channels: [`torch.nn.Upsample`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Upsample.html).
+/// Resized along the axes behind the channels:
+/// [`torch.nn.Upsample`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Upsample.html).
 ///
 /// ```
 /// use tracecast::nn::{Conv2d, Sequential, Upsample};
@@ -95,8 +96,10 @@ macro_rules! upsamplings {
 }
 
 upsamplings! {
-    /// Images resized by the nearest elements: [`torch.nn.UpsamplingNearest2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.UpsamplingNearest2d.html).
+    /// Images resized by the nearest elements:
+    /// [`torch.nn.UpsamplingNearest2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.UpsamplingNearest2d.html).
     UpsamplingNearest2d = "nearest", None;
-    /// Images resized by lines between elements, the corners on each other: [`torch.nn.UpsamplingBilinear2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.UpsamplingBilinear2d.html).
+    /// Images resized by lines between elements, the corners on each other:
+    /// [`torch.nn.UpsamplingBilinear2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.UpsamplingBilinear2d.html).
     UpsamplingBilinear2d = "bilinear", Some(true);
 }

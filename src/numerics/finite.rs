@@ -40,17 +40,20 @@ pub struct Operand {
     pub there: Option<f64>,
 }
 
-/// Runs a traced program op by op on these inputs and the state of the store, which stays as it is, and finds what makes an inf or a
-/// NaN, the first one first. The list is empty if every number is finite.
+/// Runs a traced program op by op on these inputs and the state of the store, which stays as it is,
+/// and finds what makes an inf or a NaN, the first one first. The list is empty if every number is
+/// finite.
 ///
-/// An op is named if it makes an infinity of numbers that are all finite, or a NaN where no operand has one: what follows from an
-/// infinity that was made before is not told again. Infinities that the program was written with, as in a mask, are no finding; a
-/// port that holds an inf or a NaN is one. Where data without meaning ends a run early, what was found until then is the answer.
+/// An op is named if it makes an infinity of numbers that are all finite, or a NaN where no operand
+/// has one: what follows from an infinity that was made before is not told again. Infinities that
+/// the program was written with, as in a mask, are no finding; a port that holds an inf or a NaN is
+/// one. Where data without meaning ends a run early, what was found until then is the answer.
 ///
 /// The [module](super) says how programs run for this.
 ///
 /// # Errors
-/// An input or an entry of the store that is missing or of another type, a pass that could not finish, data without meaning.
+/// An input or an entry of the store that is missing or of another type, a pass that could not
+/// finish, data without meaning.
 pub fn check_finite(
     graph: &Graph,
     options: &Options,

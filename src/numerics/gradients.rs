@@ -35,12 +35,15 @@ const STEP: f64 = 1e-6;
 const ABSOLUTE: f64 = 1e-5;
 const RELATIVE: f64 = 1e-3;
 
-/// Compares the gradient of a function with differences of the function, at each element of each input of f64: PyTorch's
-/// `gradcheck`. The list is empty if all agree to within a thousandth and 1e-5.
+/// Compares the gradient of a function with differences of the function, at each element of each
+/// input of f64: PyTorch's `gradcheck`. The list is empty if all agree to within a thousandth and
+/// 1e-5.
 ///
-/// `body` records the function of its inputs and returns its result, of any shape, each element of which counts with a weight of its own. A gradient that is
-/// right only at the given numbers is not found out, so they should not be special. Of a function with a kink, such as `relu`, there are no
-/// differences at the kink. The function stays in f64 throughout: behind a cast to f32 a difference is rounding noise, and every element counts as wrong.
+/// `body` records the function of its inputs and returns its result, of any shape, each element of
+/// which counts with a weight of its own. A gradient that is right only at the given numbers is not
+/// found out, so they should not be special. Of a function with a kink, such as `relu`, there are
+/// no differences at the kink. The function stays in f64 throughout: behind a cast to f32 a
+/// difference is rounding noise, and every element counts as wrong.
 ///
 /// ```
 /// use tracecast::numerics::check_gradients;
@@ -60,7 +63,8 @@ const RELATIVE: f64 = 1e-3;
 /// ```
 ///
 /// # Errors
-/// An input of another floating point dtype than f64, or none of f64; a function that cannot be recorded, compiled or run.
+/// An input of another floating point dtype than f64, or none of f64; a function that cannot be
+/// recorded, compiled or run.
 pub fn check_gradients(
     options: &Options,
     inputs: &[(&str, &Tensor)],
@@ -79,7 +83,8 @@ pub fn check_gradients(
         }
         t.output(SUM, sum);
     });
-    // State that the function declares starts anew with every run, so that all runs compute the same function.
+    // State that the function declares starts anew with every run, so that all runs compute the
+    // same function.
     let run = |inputs: &[(&str, &Tensor)]| program.run(&mut Store::new(), inputs);
     let out = run(inputs)?;
     let mut wrong = Vec::new();

@@ -1,10 +1,12 @@
-//! The numbers of a program: where the first inf or NaN comes from, how values use the range of their dtypes, and whether gradients are those
-//! that differences give.
+//! The numbers of a program: where the first inf or NaN comes from, how values use the range of
+//! their dtypes, and whether gradients are those that differences give.
 //!
-//! A program runs here op by op in the interpreter, behind the passes that decide about casts, gradients and loss scaling and before
-//! those that move casts and fuse. Compiled code keeps no value between two ops of a kernel, so a device has nothing to show; and
-//! what it computes is defined by the interpreter, bit for bit but for the sums in products of matrices. So an op that overflows here
-//! overflows there. It takes long: it is meant for one step of a program that went wrong.
+//! A program runs here op by op in the interpreter, behind the passes that decide about casts,
+//! gradients and loss scaling and before those that move casts and fuse. Compiled code keeps no
+//! value between two ops of a kernel, so a device has nothing to show; and what it computes is
+//! defined by the interpreter, bit for bit but for the sums in products of matrices. So an op that
+//! overflows here overflows there. It takes long: it is meant for one step of a program that went
+//! wrong.
 //!
 //! ```
 //! use tracecast::numerics::check_finite;
@@ -43,7 +45,8 @@ use tracecast_runtime::{Error, Store, Tensor};
 /// What computes a value, and where the program asked for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
-    /// What the text of the traced program calls the op that it is for, such as `%3`, or the port, such as `%x`.
+    /// What the text of the traced program calls the op that it is for, such as `%3`, or the port,
+    /// such as `%x`.
     pub value: String,
     /// The op; `input`, `param` or `state` for what comes from outside.
     pub op: &'static str,

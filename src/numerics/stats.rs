@@ -21,10 +21,11 @@ pub struct Numbers {
     pub smallest: Option<f64>,
     /// Zeros of either sign.
     pub zeros: usize,
-    /// Floats below the smallest normal number of the dtype, zeros aside: they have fewer digits, and what is smaller becomes zero.
+    /// Floats below the smallest normal number of the dtype, zeros aside: they have fewer digits,
+    /// and what is smaller becomes zero.
     pub subnormal: usize,
-    /// Finite floats of at least half the largest number of the dtype: doubled once more, as by the next growth of a loss scale, they
-    /// overflow.
+    /// Finite floats of at least half the largest number of the dtype: doubled once more, as by the
+    /// next growth of a loss scale, they overflow.
     pub near_overflow: usize,
     /// Infinities and NaNs.
     pub nonfinite: usize,
@@ -142,8 +143,9 @@ pub struct ValueStats {
 pub struct Stats {
     /// The name of the program.
     pub program: String,
-    /// The values in the order in which they are computed, what comes from outside first. Views are left out, since their numbers are those
-    /// of another value, and so are numbers that the program was written with.
+    /// The values in the order in which they are computed, what comes from outside first. Views are
+    /// left out, since their numbers are those of another value, and so are numbers that the
+    /// program was written with.
     pub values: Vec<ValueStats>,
 }
 
@@ -159,13 +161,14 @@ impl Stats {
     }
 }
 
-/// Runs a traced program op by op on these inputs and the state of the store, which stays as it is, and counts the numbers of every
-/// value.
+/// Runs a traced program op by op on these inputs and the state of the store, which stays as it is,
+/// and counts the numbers of every value.
 ///
 /// The [module](super) says how programs run for this.
 ///
 /// # Errors
-/// An input or an entry of the store that is missing or of another type, a pass that could not finish, data without meaning.
+/// An input or an entry of the store that is missing or of another type, a pass that could not
+/// finish, data without meaning.
 pub fn stats(
     graph: &Graph,
     options: &Options,

@@ -8,8 +8,9 @@ use tracecast_ir::Var;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::ops::mul_add::MulAdds;
 
-/// Adagrad: the formula of [`torch.optim.Adagrad`](https://docs.pytorch.org/docs/stable/generated/torch.optim.Adagrad.html), in the
-/// order of operations of its single-tensor form.
+/// Adagrad: the formula of
+/// [`torch.optim.Adagrad`](https://docs.pytorch.org/docs/stable/generated/torch.optim.Adagrad.html),
+/// in the order of operations of its single-tensor form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adagrad {
     rate: Rate,
@@ -21,8 +22,8 @@ pub struct Adagrad {
 }
 
 impl Adagrad {
-    /// With a learning rate (a number, the name of an input, or a schedule), eps 1e-10, no decay of the rate, no weight decay, and sums
-    /// that start at zero.
+    /// With a learning rate (a number, the name of an input, or a schedule), eps 1e-10, no decay of
+    /// the rate, no weight decay, and sums that start at zero.
     pub fn new(rate: impl Into<Rate>) -> Self {
         Adagrad {
             rate: rate.into(),

@@ -117,15 +117,17 @@ macro_rules! adam {
 
 adam! {
     /// Adam with weight decay as part of the gradient: the formula of
-    /// [`torch.optim.Adam`](https://docs.pytorch.org/docs/stable/generated/torch.optim.Adam.html), in the order of operations of its
-    /// single-tensor form: the factors of a step in f64, the rest in the dtype of the parameter.
+    /// [`torch.optim.Adam`](https://docs.pytorch.org/docs/stable/generated/torch.optim.Adam.html),
+    /// in the order of operations of its single-tensor form: the factors of a step in f64, the rest
+    /// in the dtype of the parameter.
     Adam, false, 0.0
 }
 
 adam! {
     /// Adam with weight decay apart from the gradient: the formula of
-    /// [`torch.optim.AdamW`](https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html), in the order of operations of its
-    /// single-tensor form: the factors of a step in f64, the rest in the dtype of the parameter.
+    /// [`torch.optim.AdamW`](https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html),
+    /// in the order of operations of its single-tensor form: the factors of a step in f64, the rest
+    /// in the dtype of the parameter.
     AdamW, true, 0.01
 }
 
@@ -143,7 +145,8 @@ impl Rule {
         self.rate.problem().or_else(|| not_negative(&numbers)).or_else(|| betas(self.betas))
     }
 
-    /// The negative step size, the root of the second bias correction, and what a parameter is multiplied by.
+    /// The negative step size, the root of the second bias correction, and what a parameter is
+    /// multiplied by.
     fn prepare<'t>(&self, t: &'t Trace, clock: Clock<'t>) -> Shared<'t> {
         let (first, second) = self.betas;
         let step = clock.step.expect("steps are counted");

@@ -15,8 +15,10 @@ pub enum NormKind {
     Largest,
 }
 
-/// Limits gradients, as PyTorch's [`clip_grad_norm_`](https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html)
-/// and [`clip_grad_value_`](https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_value_.html).
+/// Limits gradients, as PyTorch's
+/// [`clip_grad_norm_`](https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html)
+/// and
+/// [`clip_grad_value_`](https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_value_.html).
 ///
 /// ```
 /// use tracecast::optim::Clip;
@@ -69,8 +71,8 @@ impl Clip {
         Clip { limit, norm: None, refuses: false }
     }
 
-    /// With steps skipped in which the norm is infinite or NaN. PyTorch raises an error there (`error_if_nonfinite`); a compiled step
-    /// tells it with its results.
+    /// With steps skipped in which the norm is infinite or NaN. PyTorch raises an error there
+    /// (`error_if_nonfinite`); a compiled step tells it with its results.
     #[must_use]
     pub fn skip_if_nonfinite(mut self) -> Self {
         self.refuses = true;
@@ -88,7 +90,8 @@ impl Clip {
 
     /// Records the clipped gradients in the place of the others.
     ///
-    /// By norm, each is multiplied by the smaller of 1 and `max / (norm + 1e-6)`, as PyTorch computes it: one value for all.
+    /// By norm, each is multiplied by the smaller of 1 and `max / (norm + 1e-6)`, as PyTorch
+    /// computes it: one value for all.
     #[track_caller]
     pub fn record<'t>(&self, t: &'t Trace, grads: &mut [Var<'t>]) -> Clipped<'t> {
         if let Some(problem) = self.problem() {
@@ -126,7 +129,8 @@ fn clamp<'t>(t: &'t Trace, x: Var<'t>, limit: f64) -> Var<'t> {
     x.maximum(at(-limit)).minimum(at(limit))
 }
 
-/// The norm of the norms of all. Each has the dtype of its gradient, the result the one they are promoted to, as in PyTorch.
+/// The norm of the norms of all. Each has the dtype of its gradient, the result the one they are
+/// promoted to, as in PyTorch.
 fn total<'t>(kind: NormKind, x: &[Var<'t>]) -> Var<'t> {
     let promoted = |a: DType, b: DType| DType::promote(a, b).unwrap_or(DType::F32);
     let dtype = x.iter().map(|x| x.dtype()).reduce(promoted).expect("there is a gradient");

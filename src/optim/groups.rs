@@ -5,7 +5,8 @@ use crate::trace::Trace;
 use tracecast_ir::Var;
 use tracecast_ir::policy::matches_name;
 
-/// An optimizer that updates some parameters by other rules: with another rate, without weight decay, or in another way altogether.
+/// An optimizer that updates some parameters by other rules: with another rate, without weight
+/// decay, or in another way altogether.
 ///
 /// ```
 /// use tracecast::optim::{AdamW, Groups, Optimizer};
@@ -32,8 +33,9 @@ impl Groups {
         Groups { rest: Box::new(rest), groups: Vec::new() }
     }
 
-    /// Another rule for the parameters that one of the patterns fits and no group before took. In a pattern `*` stands for any run of
-    /// characters without a dot, `**` for any run at all; a name fits itself. A pattern that fits no parameter is a warning of the compilation.
+    /// Another rule for the parameters that one of the patterns fits and no group before took. In a
+    /// pattern `*` stands for any run of characters without a dot, `**` for any run at all; a name
+    /// fits itself. A pattern that fits no parameter is a warning of the compilation.
     #[must_use]
     pub fn of(mut self, names: &[&str], rule: impl Optimizer + 'static) -> Self {
         let names = names.iter().map(|name| (*name).to_owned()).collect();

@@ -7,8 +7,9 @@ use tracecast_ir::Var;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
 
-/// Lion: algorithm 2 of Chen et al., ["Symbolic Discovery of Optimization Algorithms"](https://arxiv.org/abs/2302.06675) (2023).
-/// Weight decay comes first, as in the code published with the paper.
+/// Lion: algorithm 2 of Chen et al., ["Symbolic Discovery of Optimization
+/// Algorithms"](https://arxiv.org/abs/2302.06675) (2023). Weight decay comes first, as in the code
+/// published with the paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lion {
     rate: Rate,
@@ -17,7 +18,8 @@ pub struct Lion {
 }
 
 impl Lion {
-    /// With a learning rate (a number, the name of an input, or a schedule), betas 0.9 and 0.99, and no weight decay.
+    /// With a learning rate (a number, the name of an input, or a schedule), betas 0.9 and 0.99,
+    /// and no weight decay.
     pub fn new(rate: impl Into<Rate>) -> Self {
         Lion { rate: rate.into(), betas: (0.9, 0.99), weight_decay: 0.0 }
     }

@@ -6,11 +6,13 @@ use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::{DType, Var};
 
-/// An optimizer that keeps its moments in bf16: half the memory, and fewer bytes to move in every step.
+/// An optimizer that keeps its moments in bf16: half the memory, and fewer bytes to move in every
+/// step.
 ///
-/// An average that moves by less than half a unit in the last place would stand still if it were rounded to nearest. So it is rounded
-/// up or down at random, with such odds that the mean is exact. The numbers are drawn from `OPTIMIZER.rng`, a key and a step, whose
-/// step grows with every step that is not skipped.
+/// An average that moves by less than half a unit in the last place would stand still if it were
+/// rounded to nearest. So it is rounded up or down at random, with such odds that the mean is
+/// exact. The numbers are drawn from `OPTIMIZER.rng`, a key and a step, whose step grows with every
+/// step that is not skipped.
 ///
 /// ```
 /// use tracecast::optim::{AdamW, LowMoments, Optimizer};
@@ -31,8 +33,8 @@ impl<O: Optimizer> LowMoments<O> {
         LowMoments { rule, dtype: DType::BF16 }
     }
 
-    /// With moments in another 16-bit float. In f16 what is above 65,504 becomes infinite, and squares of gradients below 2^-12 are
-    /// zero more often than not.
+    /// With moments in another 16-bit float. In f16 what is above 65,504 becomes infinite, and
+    /// squares of gradients below 2^-12 are zero more often than not.
     #[must_use]
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
@@ -82,11 +84,12 @@ impl<O: Optimizer> Optimizer for LowMoments<O> {
     }
 }
 
-/// `x` as one of its two neighbours in a 16-bit float: with `unit` evenly distributed from 0 to below 1 in multiples of 2^-24, its mean
-/// is `x`. What is infinite, NaN or already such a number stays as it is.
+/// `x` as one of its two neighbours in a 16-bit float: with `unit` evenly distributed from 0 to
+/// below 1 in multiples of 2^-24, its mean is `x`. What is infinite, NaN or already such a number
+/// stays as it is.
 ///
-/// The neighbour on the other side of the nearest one, `n`, is found without a look at bits: `n` moved by a little more than 2^-p of
-/// itself, for p bits of significand, lies nearest to it.
+/// The neighbour on the other side of the nearest one, `n`, is found without a look at bits: `n`
+/// moved by a little more than 2^-p of itself, for p bits of significand, lies nearest to it.
 #[track_caller]
 pub fn stochastic_round<'t>(x: Var<'t>, unit: Var<'t>, dtype: DType) -> Var<'t> {
     let t = x.tracer();

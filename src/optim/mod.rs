@@ -1,12 +1,12 @@
 //! Optimizers: how a parameter and what is remembered of it become those of the next step.
 //!
-//! An [`Optimizer`] is a rule without numbers of its own. [`Recorded`] is one of them within a trace: it holds parameters and
-//! gradients, and records their next values. All parameters get the same elementwise program over the same few scalars, so that
-//! one kernel can do them all.
+//! An [`Optimizer`] is a rule without numbers of its own. [`Recorded`] is one of them within a
+//! trace: it holds parameters and gradients, and records their next values. All parameters get the
+//! same elementwise program over the same few scalars, so that one kernel can do them all.
 //!
-//! A learning rate is a number, an input, or a [`Schedule`] of the count of steps. [`Clip`] limits gradients, [`Groups`] gives some
-//! parameters another rule, [`LowMoments`] keeps what is remembered in bf16. All of them are part of the program: the host decides
-//! nothing.
+//! A learning rate is a number, an input, or a [`Schedule`] of the count of steps. [`Clip`] limits
+//! gradients, [`Groups`] gives some parameters another rule, [`LowMoments`] keeps what is
+//! remembered in bf16. All of them are part of the program: the host decides nothing.
 
 mod adagrad;
 mod adam;
@@ -49,7 +49,8 @@ pub trait Optimizer: Send + Sync {
         0.0
     }
 
-    /// The dtype in which moments are kept, if not that of the parameter. They are rounded to it stochastically.
+    /// The dtype in which moments are kept, if not that of the parameter. They are rounded to it
+    /// stochastically.
     fn moment_dtype(&self) -> Option<DType> {
         None
     }
@@ -57,7 +58,8 @@ pub trait Optimizer: Send + Sync {
     /// Whether good steps are counted: then `OPTIMIZER.step` is a state of the program.
     fn counts_steps(&self) -> bool;
 
-    /// Whether all steps are counted, skipped ones too: then `OPTIMIZER.run` is a state of the program.
+    /// Whether all steps are counted, skipped ones too: then `OPTIMIZER.run` is a state of the
+    /// program.
     fn counts_runs(&self) -> bool {
         false
     }
@@ -87,7 +89,8 @@ pub trait Optimizer: Send + Sync {
     /// Records the scalars that all parameters share.
     fn prepare<'t>(&self, t: &'t Trace, clock: Clock<'t>) -> Shared<'t>;
 
-    /// Records the next value of one parameter, and those of its moments. Everything has one float dtype.
+    /// Records the next value of one parameter, and those of its moments. Everything has one float
+    /// dtype.
     fn advance<'t>(
         &self,
         shared: &Shared<'t>,

@@ -1,4 +1,5 @@
-//! [`Rate`] and [`Factor`]: learning rates, and other scalars that the updates of all parameters share.
+//! [`Rate`] and [`Factor`]: learning rates, and other scalars that the updates of all parameters
+//! share.
 
 use crate::optim::{Clock, Schedule};
 use crate::trace::Trace;
@@ -38,7 +39,8 @@ impl From<Schedule> for Rate {
 }
 
 impl Rate {
-    /// The rate within a trace. `clock` has what [`counts_steps`](Rate::counts_steps) and [`counts_runs`](Rate::counts_runs) ask for.
+    /// The rate within a trace. `clock` has what [`counts_steps`](Rate::counts_steps) and
+    /// [`counts_runs`](Rate::counts_runs) ask for.
     #[track_caller]
     pub fn record<'t>(&self, t: &'t Trace, clock: Clock<'t>) -> Factor<'t> {
         let name = match self {
@@ -97,13 +99,15 @@ pub enum Factor<'t> {
 }
 
 impl<'t> Factor<'t> {
-    /// `x` times this, rounded once: 16-bit numbers meet it in f32, as they meet numbers in PyTorch.
+    /// `x` times this, rounded once: 16-bit numbers meet it in f32, as they meet numbers in
+    /// PyTorch.
     #[track_caller]
     pub fn times(self, x: Var<'t>) -> Var<'t> {
         self.meets(x, |x, number| x * number, |x, value| x * value)
     }
 
-    /// `sum + x * this`, rounded once, with this in the dtype of `x`: `sum.add(x, alpha=this)` of PyTorch on a CPU.
+    /// `sum + x * this`, rounded once, with this in the dtype of `x`: `sum.add(x, alpha=this)` of
+    /// PyTorch on a CPU.
     #[track_caller]
     pub fn adds(self, x: Var<'t>, sum: Var<'t>) -> Var<'t> {
         match self {
@@ -157,7 +161,8 @@ impl<'t> Factor<'t> {
         }
     }
 
-    /// For a learning rate: what decoupled weight decay multiplies parameters by, `1 - rate * share`.
+    /// For a learning rate: what decoupled weight decay multiplies parameters by,
+    /// `1 - rate * share`.
     #[track_caller]
     pub(crate) fn decay(self, share: f64) -> Self {
         self.map(|rate| 1.0 - rate * share, |rate| (rate * share).rsub(1.0))

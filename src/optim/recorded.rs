@@ -14,8 +14,9 @@ use tracecast_ir::{DType, Var};
 
 /// An optimizer, the parameters it updates, and their gradients in this step.
 ///
-/// Moments and the count of steps are entries of the store named after the optimizer and the parameter, such as
-/// `optim.0.weight.exp_avg` and `optim.step`; a run puts them there, with what they start with, if they are missing.
+/// Moments and the count of steps are entries of the store named after the optimizer and the
+/// parameter, such as `optim.0.weight.exp_avg` and `optim.step`; a run puts them there, with what
+/// they start with, if they are missing.
 pub struct Recorded<'t, 'o> {
     trace: &'t Trace,
     rule: &'o dyn Optimizer,
@@ -35,8 +36,9 @@ impl<'t, 'o> Recorded<'t, 'o> {
         Recorded::named(trace, "optim", rule, params)
     }
 
-    /// Says how 16-bit parameters are updated: in f32, each new value rounded once, as PyTorch's optimizers do with `fused=True` (the
-    /// default here); or by ops of their own dtype, as PyTorch does without.
+    /// Says how 16-bit parameters are updated: in f32, each new value rounded once, as PyTorch's
+    /// optimizers do with `fused=True` (the default here); or by ops of their own dtype, as PyTorch
+    /// does without.
     #[must_use]
     pub fn fused(mut self, fused: bool) -> Self {
         self.fused = fused;
@@ -92,14 +94,16 @@ impl<'t, 'o> Recorded<'t, 'o> {
         &self.params
     }
 
-    /// Records the gradients of a loss; those of an earlier loss are added to, as in eager training.
+    /// Records the gradients of a loss; those of an earlier loss are added to, as in eager
+    /// training.
     #[track_caller]
     pub fn backward(&mut self, loss: Var<'t>) {
         let fresh = self.trace.grad(loss, &self.params);
         self.accumulate(fresh);
     }
 
-    /// The same times `weight`, which multiplies the gradients and not the loss: what is between them keeps its range.
+    /// The same times `weight`, which multiplies the gradients and not the loss: what is between
+    /// them keeps its range.
     #[track_caller]
     pub(crate) fn backward_times(&mut self, loss: Var<'t>, weight: Var<'t>) {
         let fresh = self.trace.grad(loss, &self.params);
@@ -130,7 +134,8 @@ impl<'t, 'o> Recorded<'t, 'o> {
         self.grads = grads;
     }
 
-    /// The gradients, in the order of the parameters; empty before [`backward`](Recorded::backward).
+    /// The gradients, in the order of the parameters; empty before
+    /// [`backward`](Recorded::backward).
     pub fn grads(&self) -> &[Var<'t>] {
         &self.grads
     }
@@ -140,7 +145,8 @@ impl<'t, 'o> Recorded<'t, 'o> {
         &mut self.grads
     }
 
-    /// Records clipped gradients in the place of the others. A clip that skips steps has the optimizer skip them.
+    /// Records clipped gradients in the place of the others. A clip that skips steps has the
+    /// optimizer skip them.
     #[track_caller]
     pub fn clip(&mut self, clip: &Clip) -> Clipped<'t> {
         let clipped = clip.record(self.trace, &mut self.grads);
@@ -154,8 +160,8 @@ impl<'t, 'o> Recorded<'t, 'o> {
         self.record(None);
     }
 
-    /// Records the next value of every parameter, moment and count, unless `found`, an f32 without axes, is not zero: then all
-    /// keep their values.
+    /// Records the next value of every parameter, moment and count, unless `found`, an f32 without
+    /// axes, is not zero: then all keep their values.
     #[track_caller]
     pub fn step_unless(&mut self, found: Var<'t>) {
         self.record(Some(found));

@@ -8,8 +8,9 @@ use tracecast_ir::Var;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::ops::mul_add::MulAdds;
 
-/// RMSprop: the formula of [`torch.optim.RMSprop`](https://docs.pytorch.org/docs/stable/generated/torch.optim.RMSprop.html), in the
-/// order of operations of its single-tensor form.
+/// RMSprop: the formula of
+/// [`torch.optim.RMSprop`](https://docs.pytorch.org/docs/stable/generated/torch.optim.RMSprop.html),
+/// in the order of operations of its single-tensor form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RmsProp {
     rate: Rate,
@@ -22,7 +23,8 @@ pub struct RmsProp {
 }
 
 impl RmsProp {
-    /// With a learning rate (a number, the name of an input, or a schedule), alpha 0.99, eps 1e-8, no weight decay and no momentum.
+    /// With a learning rate (a number, the name of an input, or a schedule), alpha 0.99, eps 1e-8,
+    /// no weight decay and no momentum.
     pub fn new(rate: impl Into<Rate>) -> Self {
         RmsProp {
             rate: rate.into(),

@@ -8,7 +8,8 @@ use tracecast_ir::Var;
 use tracecast_ir::ops::elementwise::Elementwise;
 
 /// Stochastic gradient descent: the formula of
-/// [`torch.optim.SGD`](https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html), in the order of its single-tensor form.
+/// [`torch.optim.SGD`](https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html), in the
+/// order of its single-tensor form.
 ///
 /// ```
 /// use tracecast::optim::{Optimizer, Sgd};
@@ -106,7 +107,8 @@ impl Optimizer for Sgd {
         })
     }
 
-    /// The negative rate, and in a first step that differs what momentum and gradient are multiplied by.
+    /// The negative rate, and in a first step that differs what momentum and gradient are
+    /// multiplied by.
     fn prepare<'t>(&self, t: &'t Trace, clock: Clock<'t>) -> Shared<'t> {
         let minus_rate = self.rate.record(t, clock).map(|rate| -rate, |rate| -rate);
         if !self.first_differs() {

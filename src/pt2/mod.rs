@@ -1,7 +1,10 @@
-//! Models that PyTorch has exported: programs of `torch.export` archives, trained, explained and run here.
+//! Models that PyTorch has exported: programs of `torch.export` archives, trained, explained and
+//! run here.
 //!
-//! [`open`] reads a file and checks every op of it. What comes of it is a [`Model`] with PyTorch's names: a [`Module`] beside others, a program by
-//! [`Model::jit`], or a training step by [`TrainStep::from_exported`](crate::TrainStep::from_exported). `docs/pytorch.md` says how to export, what is kept and what is refused.
+//! [`open`] reads a file and checks every op of it. What comes of it is a [`Model`] with PyTorch's
+//! names: a [`Module`] beside others, a program by [`Model::jit`], or a training step by
+//! [`TrainStep::from_exported`](crate::TrainStep::from_exported). `docs/pytorch.md` says how to
+//! export, what is kept and what is refused.
 //!
 //! ```
 //! use tracecast::prelude::*;
@@ -39,7 +42,8 @@ use tracecast_runtime::Store;
 /// Opens a file that `torch.export.save` has written.
 ///
 /// # Errors
-/// If it is no such file, or its program has calls that cannot be recorded here: all of them, each with its Python line.
+/// If it is no such file, or its program has calls that cannot be recorded here: all of them, each
+/// with its Python line.
 pub fn open(path: impl AsRef<Path>) -> Result<Model> {
     Ok(Exported::open(path)?.into())
 }
@@ -78,7 +82,8 @@ impl Model {
         Ok(change(Arc::unwrap_or_clone(self.exported))?.into())
     }
 
-    /// The same with a constant of the file as an input of that name: the labels of a loss that was exported with the model.
+    /// The same with a constant of the file as an input of that name: the labels of a loss that was
+    /// exported with the model.
     ///
     /// # Errors
     /// If there is no such constant, or the name is taken.
@@ -94,8 +99,8 @@ impl Model {
         self.changed(|exported| exported.renamed(input, name))
     }
 
-    /// The same with parameters that are not trained: those whose names match `pattern`, where `*` stands for any run of characters without a dot and
-    /// `**` for any run.
+    /// The same with parameters that are not trained: those whose names match `pattern`, where `*`
+    /// stands for any run of characters without a dot and `**` for any run.
     ///
     /// # Errors
     /// If no trained parameter matches.
@@ -173,7 +178,8 @@ impl Model {
         }
     }
 
-    /// The model as a program of its own, with inputs by the file's names and the results `output.0`, `output.1` and so on.
+    /// The model as a program of its own, with inputs by the file's names and the results
+    /// `output.0`, `output.1` and so on.
     pub fn jit(&self, options: Options) -> Jit {
         let model = self.clone();
         jit(options, move |t| model.output(t, None)).named(self.name())
@@ -185,7 +191,8 @@ impl Model {
         jit(options, move |t| model.output(t, Some(&region))).named(self.name())
     }
 
-    /// The program of the file as it is recorded, inside a region if one is given. What was left out of it is logged.
+    /// The program of the file as it is recorded, inside a region if one is given. What was left
+    /// out of it is logged.
     ///
     /// # Errors
     /// The first op that could not be recorded.
@@ -225,7 +232,8 @@ impl Model {
     }
 }
 
-/// A model of one result. The first input is the operand; others are inputs of the run, by the file's names.
+/// A model of one result. The first input is the operand; others are inputs of the run, by the
+/// file's names.
 impl Module for Model {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         if cx.is_declaring() {

@@ -6,8 +6,8 @@ use crate::train::{Objective, TrainStep, TrainStepBuilder};
 use tracecast_ir::Var;
 
 impl TrainStep {
-    /// A step that trains an exported model by a loss, which `loss` computes from the inputs of a run and the model's results. The model's own
-    /// inputs have the names of the file.
+    /// A step that trains an exported model by a loss, which `loss` computes from the inputs of a
+    /// run and the model's results. The model's own inputs have the names of the file.
     ///
     /// ```
     /// use tracecast::prelude::*;
@@ -38,8 +38,8 @@ impl TrainStep {
         )
     }
 
-    /// A step that trains an exported model whose only result is the loss. Labels that are constants of the file become inputs with
-    /// [`Model::with_input`].
+    /// A step that trains an exported model whose only result is the loss. Labels that are
+    /// constants of the file become inputs with [`Model::with_input`].
     ///
     /// ```
     /// use tracecast::prelude::*;

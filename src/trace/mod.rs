@@ -48,7 +48,8 @@ pub fn trace_with(name: &str, options: &Options, body: impl FnOnce(&Trace)) -> R
     Ok(trace.finish()?.graph)
 }
 
-/// A program being recorded: a [`Tracer`] that also knows the types of what a run was given, and how new state starts.
+/// A program being recorded: a [`Tracer`] that also knows the types of what a run was given, and
+/// how new state starts.
 pub struct Trace {
     tracer: Tracer,
     types: Types,
@@ -121,7 +122,8 @@ impl Trace {
         &self.tracer
     }
 
-    /// A value given anew with each run, of the type that this run gives it; or the value that was [bound](Trace::bind) to the name.
+    /// A value given anew with each run, of the type that this run gives it; or the value that was
+    /// [bound](Trace::bind) to the name.
     #[track_caller]
     pub fn input(&self, name: &str) -> Var<'_> {
         if let Some(value) = self.bound(name) {
@@ -141,7 +143,8 @@ impl Trace {
         }
     }
 
-    /// A value given anew with each run, of this type; or the value that was [bound](Trace::bind) to the name, if it has the type.
+    /// A value given anew with each run, of this type; or the value that was [bound](Trace::bind)
+    /// to the name, if it has the type.
     #[track_caller]
     pub fn input_of(&self, name: &str, ty: TensorType) -> Var<'_> {
         match self.bound(name) {
@@ -161,7 +164,8 @@ impl Trace {
         }
     }
 
-    /// The type that an input has in the program, for the type that it has in the run that is traced for.
+    /// The type that an input has in the program, for the type that it has in the run that is
+    /// traced for.
     #[track_caller]
     fn with_names(&self, input: &str, ty: &TensorType) -> TensorType {
         let Some(names) = self.types.names.get(input) else { return ty.clone() };
@@ -195,7 +199,8 @@ impl Trace {
         Size::named(name)
     }
 
-    /// Gives the names in the type of an input the values that they have in the run that is traced for.
+    /// Gives the names in the type of an input the values that they have in the run that is traced
+    /// for.
     #[track_caller]
     fn traced_for(&self, input: &str, ty: &TensorType) {
         let Some(found) = self.types.inputs.get(input).filter(|_| ty.shape.has_names()) else {
@@ -208,8 +213,9 @@ impl Trace {
         }
     }
 
-    /// Runs the closure of a user, to where it asks for the type of what an op that has failed would have made. What it panics over after that
-    /// follows from it: the error of the op is what is told.
+    /// Runs the closure of a user, to where it asks for the type of what an op that has failed
+    /// would have made. What it panics over after that follows from it: the error of the op is what
+    /// is told.
     pub(crate) fn run(&self, body: impl FnOnce(&Trace)) -> Result<()> {
         match (guarded(|| body(self)), self.tracer.error()) {
             (Err(_), Some(error)) => Err(error.into()),
@@ -218,13 +224,15 @@ impl Trace {
         }
     }
 
-    /// The type that this run gives an input. The program depends on the answer, so the name is noted.
+    /// The type that this run gives an input. The program depends on the answer, so the name is
+    /// noted.
     fn given(&self, name: &str) -> Option<&TensorType> {
         self.asked.borrow_mut().insert(name.to_owned());
         self.types.inputs.get(name)
     }
 
-    /// Lets a computed value stand for the input of this name from here on: a learning rate that the program computes by itself.
+    /// Lets a computed value stand for the input of this name from here on: a learning rate that
+    /// the program computes by itself.
     #[track_caller]
     pub fn bind(&self, name: &str, value: Var<'_>) {
         if value.is_poison() {
@@ -237,8 +245,9 @@ impl Trace {
         }
     }
 
-    /// Runs `body`, whose values backward recomputes instead of keeping them: activation checkpointing. See [`Tracer::checkpoint`]; for a part
-    /// of a model there is [`nn::Checkpoint`](crate::nn::Checkpoint).
+    /// Runs `body`, whose values backward recomputes instead of keeping them: activation
+    /// checkpointing. See [`Tracer::checkpoint`]; for a part of a model there is
+    /// [`nn::Checkpoint`](crate::nn::Checkpoint).
     ///
     /// ```
     /// use tracecast::prelude::*;
@@ -260,7 +269,8 @@ impl Trace {
         self.tracer.checkpoint(body)
     }
 
-    /// Names a result. A step that divides its batch records this once per part, and each is a result: `NAME.0`, `NAME.1`, …
+    /// Names a result. A step that divides its batch records this once per part, and each is a
+    /// result: `NAME.0`, `NAME.1`, …
     #[track_caller]
     pub fn output(&self, name: &str, value: Var<'_>) {
         match self.part.borrow().as_ref() {
@@ -269,7 +279,8 @@ impl Trace {
         }
     }
 
-    /// Names a result that may be recorded several times: those after the first are `NAME#1`, `NAME#2`, …
+    /// Names a result that may be recorded several times: those after the first are `NAME#1`,
+    /// `NAME#2`, …
     pub(crate) fn output_again(&self, name: &str, value: Var<'_>) {
         let known = |name: &str| {
             let name = match self.part.borrow().as_ref() {
@@ -415,7 +426,8 @@ impl Trace {
         self.warnings.borrow_mut().push(warning.into());
     }
 
-    /// Runs `body` under an autocast state that was entered here: an outermost one is a cache scope of its own.
+    /// Runs `body` under an autocast state that was entered here: an outermost one is a cache scope
+    /// of its own.
     pub(crate) fn inside<R>(&self, region: Region, body: impl FnOnce() -> R) -> R {
         let outermost = self.depth.get() == 0;
         let region =
@@ -424,7 +436,8 @@ impl Trace {
         self.tracer.in_region(&region, body)
     }
 
-    /// Runs `body` under this autocast state as if outside of every region: what is opened inside is an outermost one.
+    /// Runs `body` under this autocast state as if outside of every region: what is opened inside
+    /// is an outermost one.
     pub(crate) fn afresh<R>(&self, region: Region, body: impl FnOnce() -> R) -> R {
         let _depth = Depth { of: &self.depth, outer: self.depth.replace(0) };
         if region.is_off() && !self.tracer.policies().parity() {

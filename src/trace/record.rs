@@ -1,4 +1,5 @@
-//! What a traced closure records beside the methods of its values: tensors made of numbers, state, gradients, names of parts, errors.
+//! What a traced closure records beside the methods of its values: tensors made of numbers, state,
+//! gradients, names of parts, errors.
 
 use super::Trace;
 use std::fmt::Display;
@@ -30,7 +31,8 @@ impl Trace {
         self.called("ones", || self.tracer().full(ty, 1.0))
     }
 
-    /// A tensor of equal numbers: [`torch.full`](https://docs.pytorch.org/docs/stable/generated/torch.full.html).
+    /// A tensor of equal numbers:
+    /// [`torch.full`](https://docs.pytorch.org/docs/stable/generated/torch.full.html).
     #[track_caller]
     pub fn full(&self, ty: TensorType, value: f64) -> Var<'_> {
         self.called("full", || self.tracer().full(ty, value))
@@ -54,7 +56,8 @@ impl Trace {
         self.tracer().ones_like(x)
     }
 
-    /// A tensor of the given numbers in row-major order: [`torch.tensor`](https://docs.pytorch.org/docs/stable/generated/torch.tensor.html).
+    /// A tensor of the given numbers in row-major order:
+    /// [`torch.tensor`](https://docs.pytorch.org/docs/stable/generated/torch.tensor.html).
     #[track_caller]
     pub fn constant(&self, dtype: DType, shape: &[usize], data: &[f64]) -> Var<'_> {
         self.tracer().constant(dtype, shape, data)
@@ -66,38 +69,44 @@ impl Trace {
         self.tracer().scalar(number)
     }
 
-    /// A size, or a number that depends on one, as a tensor without axes: see [`Tracer::number`](tracecast_ir::Tracer::number).
+    /// A size, or a number that depends on one, as a tensor without axes: see
+    /// [`Tracer::number`](tracecast_ir::Tracer::number).
     #[track_caller]
     pub fn number(&self, number: impl Into<Number>, dtype: DType) -> Var<'_> {
         self.tracer().number(number, dtype)
     }
 
-    /// `start`, `start + step` and so on, up to and without `end`: [`torch.arange`](https://docs.pytorch.org/docs/stable/generated/torch.arange.html).
+    /// `start`, `start + step` and so on, up to and without `end`:
+    /// [`torch.arange`](https://docs.pytorch.org/docs/stable/generated/torch.arange.html).
     #[track_caller]
     pub fn arange(&self, start: f64, end: f64, step: f64, dtype: DType) -> Var<'_> {
         self.tracer().arange(start, end, step, dtype)
     }
 
-    /// `steps` numbers from `start` to and with `end`: [`torch.linspace`](https://docs.pytorch.org/docs/stable/generated/torch.linspace.html).
+    /// `steps` numbers from `start` to and with `end`:
+    /// [`torch.linspace`](https://docs.pytorch.org/docs/stable/generated/torch.linspace.html).
     #[track_caller]
     pub fn linspace(&self, start: f64, end: f64, steps: i64, dtype: DType) -> Var<'_> {
         let [start, end] = [start, end].map(|number| self.scalar(number));
         self.tracer().linspace(start, end, steps, dtype)
     }
 
-    /// Ones on the diagonal of a matrix: [`torch.eye`](https://docs.pytorch.org/docs/stable/generated/torch.eye.html).
+    /// Ones on the diagonal of a matrix:
+    /// [`torch.eye`](https://docs.pytorch.org/docs/stable/generated/torch.eye.html).
     #[track_caller]
     pub fn eye(&self, rows: i64, columns: i64, dtype: DType) -> Var<'_> {
         self.tracer().eye(rows, columns, dtype)
     }
 
-    /// The size of that name, which is 0 or more; see [`Tracer::size_in`](tracecast_ir::Tracer::size_in).
+    /// The size of that name, which is 0 or more; see
+    /// [`Tracer::size_in`](tracecast_ir::Tracer::size_in).
     #[track_caller]
     pub fn size(&self, name: &str) -> Size {
         self.tracer().size(name)
     }
 
-    /// The size of that name, which lies within these bounds; see [`Tracer::size_in`](tracecast_ir::Tracer::size_in).
+    /// The size of that name, which lies within these bounds; see
+    /// [`Tracer::size_in`](tracecast_ir::Tracer::size_in).
     #[track_caller]
     pub fn size_in(&self, name: &str, bounds: impl RangeBounds<i64>) -> Size {
         self.tracer().size_in(name, bounds)
@@ -109,7 +118,8 @@ impl Trace {
         self.tracer().size_at(name, bounds, traced)
     }
 
-    /// Gives a state or parameter its next value, which is stored when a run of the program has succeeded.
+    /// Gives a state or parameter its next value, which is stored when a run of the program has
+    /// succeeded.
     #[track_caller]
     pub fn update(&self, state: Var<'_>, next: Var<'_>) {
         self.tracer().update(state, next);
@@ -126,7 +136,8 @@ impl Trace {
         self.tracer().scope(name, body)
     }
 
-    /// Refuses the program: compilation gives this error, with the line of the caller. The value stands for what could not be made.
+    /// Refuses the program: compilation gives this error, with the line of the caller. The value
+    /// stands for what could not be made.
     #[track_caller]
     pub fn fail(&self, op: impl Display, message: impl Into<String>) -> Var<'_> {
         self.tracer().fail(op, message)

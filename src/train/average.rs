@@ -34,10 +34,12 @@ pub(crate) fn start(store: &mut Store, model: &[Entry]) -> Result<()> {
     Ok(())
 }
 
-/// Records the next average of each parameter from its next value, unless `skip`. `steps` is the number of steps taken before.
+/// Records the next average of each parameter from its next value, unless `skip`. `steps` is the
+/// number of steps taken before.
 ///
-/// The first average is the parameter itself, the others `average + (parameter - average) · (1 - decay)`, as PyTorch's
-/// `AveragedModel` with `get_ema_multi_avg_fn`.
+/// The first average is the parameter itself, the others
+/// `average + (parameter - average) · (1 - decay)`, as PyTorch's `AveragedModel` with
+/// `get_ema_multi_avg_fn`.
 pub(crate) fn record<'t>(
     t: &'t Trace,
     params: &[Var<'t>],

@@ -14,8 +14,8 @@ use std::panic::Location;
 use std::sync::Arc;
 use tracecast_ir::{DType, Var};
 
-/// How many skipped steps in a row are reported if nothing else is said: a scale of 65536 has come down to 1/16 by then, where no
-/// overflow is the scale's fault.
+/// How many skipped steps in a row are reported if nothing else is said: a scale of 65536 has come
+/// down to 1/16 by then, where no overflow is the scale's fault.
 const REPORT_AFTER: u32 = 20;
 
 /// A training step that is being put together.
@@ -83,8 +83,8 @@ impl TrainStepBuilder {
         self
     }
 
-    /// With the loss computed under autocast for a device, in `dtype` or the device's own low dtype. An [evaluation](TrainStep::evaluation)
-    /// is outside this region.
+    /// With the loss computed under autocast for a device, in `dtype` or the device's own low
+    /// dtype. An [evaluation](TrainStep::evaluation) is outside this region.
     #[must_use]
     #[track_caller]
     pub fn autocast(mut self, device: &str, dtype: impl Into<Option<DType>>) -> Self {
@@ -97,8 +97,8 @@ impl TrainStepBuilder {
         self
     }
 
-    /// With a scaler of the loss, whose state is `amp.scale` and `amp.growth_tracker`. Takes PyTorch's
-    /// [`ScalerOptions`](crate::amp::ScalerOptions) or [`ScalerSettings`].
+    /// With a scaler of the loss, whose state is `amp.scale` and `amp.growth_tracker`. Takes
+    /// PyTorch's [`ScalerOptions`](crate::amp::ScalerOptions) or [`ScalerSettings`].
     #[must_use]
     #[track_caller]
     pub fn scaler(mut self, settings: impl Into<ScalerSettings>) -> Self {
@@ -108,10 +108,13 @@ impl TrainStepBuilder {
         self
     }
 
-    /// With the batch divided into `count` equal parts along the first axis of each input in `inputs`; other inputs are the same
-    /// for all parts. The loss closure is recorded once per part, and the step follows the mean of their losses. Activations take the memory of one
-    /// part. The scaler checks and unscales one gradient, the sum over all parts, and clipping sees that gradient as well. Where parts have different numbers of targets, as with
-    /// `ignore_index`, a mean of means is not that of the batch: [`TrainStep::of_sums`] weighs every target alike.
+    /// With the batch divided into `count` equal parts along the first axis of each input in
+    /// `inputs`; other inputs are the same for all parts. The loss closure is recorded once per
+    /// part, and the step follows the mean of their losses. Activations take the memory of one
+    /// part. The scaler checks and unscales one gradient, the sum over all parts, and clipping sees
+    /// that gradient as well. Where parts have different numbers of targets, as with
+    /// `ignore_index`, a mean of means is not that of the batch: [`TrainStep::of_sums`] weighs
+    /// every target alike.
     ///
     /// What the closure names with `t.output` is named `NAME.0`, `NAME.1`, …
     #[must_use]
@@ -126,8 +129,8 @@ impl TrainStepBuilder {
         self
     }
 
-    /// With unscaled gradients clipped before the step: see [`Clip`]. Clipped by norm, the program has the output `grad_norm`, the norm
-    /// before.
+    /// With unscaled gradients clipped before the step: see [`Clip`]. Clipped by norm, the program
+    /// has the output `grad_norm`, the norm before.
     #[must_use]
     #[track_caller]
     pub fn clip(mut self, clip: Clip) -> Self {
@@ -135,8 +138,9 @@ impl TrainStepBuilder {
         self
     }
 
-    /// With unscaled gradients changed in another way before the step, and before they are clipped. `change` gets them in the order
-    /// of the parameters, each in the type of its parameter, and puts others of these types in their places.
+    /// With unscaled gradients changed in another way before the step, and before they are clipped.
+    /// `change` gets them in the order of the parameters, each in the type of its parameter, and
+    /// puts others of these types in their places.
     #[must_use]
     #[track_caller]
     pub fn change_gradients(
@@ -147,11 +151,13 @@ impl TrainStepBuilder {
         self
     }
 
-    /// With a learning rate that the step computes by a closure, for an optimizer whose rate is the input `rate`: `Sgd::new("rate")`.
-    /// The usual ones are a [`Schedule`](crate::optim::Schedule) that the optimizer is made with.
+    /// With a learning rate that the step computes by a closure, for an optimizer whose rate is the
+    /// input `rate`: `Sgd::new("rate")`. The usual ones are a [`Schedule`](crate::optim::Schedule)
+    /// that the optimizer is made with.
     ///
-    /// `schedule` gets the number of steps taken before this one, f64 without axes, and returns the rate, f32 or f64 without axes. A
-    /// skipped step does not count. The count is `train.steps` in the store; the rate is an output of that name.
+    /// `schedule` gets the number of steps taken before this one, f64 without axes, and returns the
+    /// rate, f32 or f64 without axes. A skipped step does not count. The count is `train.steps` in
+    /// the store; the rate is an output of that name.
     #[must_use]
     #[track_caller]
     pub fn schedule(
@@ -163,9 +169,9 @@ impl TrainStepBuilder {
         self
     }
 
-    /// With a moving average of each trained parameter in the store, `ema.NAME`, in f32 for parameters of 16 bits: the parameter
-    /// after the first step, then `decay` times the average plus the rest times the parameter.
-    /// [`TrainStep::averaged_evaluation`] uses it.
+    /// With a moving average of each trained parameter in the store, `ema.NAME`, in f32 for
+    /// parameters of 16 bits: the parameter after the first step, then `decay` times the average
+    /// plus the rest times the parameter. [`TrainStep::averaged_evaluation`] uses it.
     #[must_use]
     #[track_caller]
     pub fn ema(mut self, decay: f64) -> Self {
@@ -177,24 +183,27 @@ impl TrainStepBuilder {
         self
     }
 
-    /// With [`StepResult::gradients`](crate::StepResult::gradients): for each trained parameter whether its gradient was finite, and
-    /// its largest magnitude; as outputs of the program `found_inf.NAME` and `amax.NAME`.
+    /// With [`StepResult::gradients`](crate::StepResult::gradients): for each trained parameter
+    /// whether its gradient was finite, and its largest magnitude; as outputs of the program
+    /// `found_inf.NAME` and `amax.NAME`.
     #[must_use]
     pub fn report_gradients(mut self, report: bool) -> Self {
         self.recipe.report_gradients = report;
         self
     }
 
-    /// Whether running statistics of norms, and what else the model writes to its buffers, keep their values in a step that is skipped. PyTorch's do not, since
-    /// forward has moved them before a gradient is seen.
+    /// Whether running statistics of norms, and what else the model writes to its buffers, keep
+    /// their values in a step that is skipped. PyTorch's do not, since forward has moved them
+    /// before a gradient is seen.
     #[must_use]
     pub fn hold_statistics(mut self, hold: bool) -> Self {
         self.recipe.hold_statistics = hold;
         self
     }
 
-    /// With the results of some modules in [`StepResult::outputs`](crate::StepResult::outputs), each under the path of its module: see
-    /// [`Context::watching`](crate::nn::Context::watching). A pattern that fits no module is a warning of the compilation.
+    /// With the results of some modules in [`StepResult::outputs`](crate::StepResult::outputs),
+    /// each under the path of its module: see [`Context::watching`](crate::nn::Context::watching).
+    /// A pattern that fits no module is a warning of the compilation.
     #[must_use]
     pub fn watch(mut self, modules: &[&str]) -> Self {
         self.recipe.watched = modules.iter().map(|name| (*name).to_owned()).collect();
@@ -211,9 +220,10 @@ impl TrainStepBuilder {
     /// The step.
     ///
     /// # Errors
-    /// If there is no optimizer, a setting has no meaning, two parameters of the model have one name, a layer is tied to a parameter
-    /// that no module has, or the parameters are not known without a run ([`Module::entries`]). What is wrong with the model, the loss or the optimizer is told by the
-    /// first run, which records them.
+    /// If there is no optimizer, a setting has no meaning, two parameters of the model have one
+    /// name, a layer is tied to a parameter that no module has, or the parameters are not known
+    /// without a run ([`Module::entries`]). What is wrong with the model, the loss or the optimizer
+    /// is told by the first run, which records them.
     pub fn build(self) -> Result<TrainStep> {
         if let Some((option, message)) = self.problem {
             return Err(Error::Option { option, message });

@@ -36,15 +36,17 @@ pub(crate) enum Objective {
     Summed(Box<Summed>),
 }
 
-/// Computes a learning rate, f32 or f64 without axes, from the number of steps taken before, f64 without axes.
+/// Computes a learning rate, f32 or f64 without axes, from the number of steps taken before, f64
+/// without axes.
 type Schedule = dyn for<'t> Fn(&'t Trace, Var<'t>) -> Var<'t> + Send + Sync;
 
 /// Replaces unscaled gradients by others of their types.
 type Change = dyn for<'t> Fn(&'t Trace, &mut [Var<'t>]) + Send + Sync;
 
-/// A training step: forward, backward, accumulation over micro-batches, unscaling, checks, clipping, the optimizer, the next scale,
-/// the schedule and the moving average of the weights, compiled as one program. Nothing in it is decided by the host: if a
-/// gradient is not finite, every parameter, moment, count and average keeps its value.
+/// A training step: forward, backward, accumulation over micro-batches, unscaling, checks,
+/// clipping, the optimizer, the next scale, the schedule and the moving average of the weights,
+/// compiled as one program. Nothing in it is decided by the host: if a gradient is not finite,
+/// every parameter, moment, count and average keeps its value.
 ///
 /// ```
 /// use tracecast::nn::{Linear, Module, Relu, Sequential};
@@ -74,7 +76,8 @@ pub struct TrainStep {
 }
 
 impl TrainStep {
-    /// A step that trains `module` by a loss, which `loss` computes from the inputs of a run and the model's answer.
+    /// A step that trains `module` by a loss, which `loss` computes from the inputs of a run and
+    /// the model's answer.
     #[expect(
         clippy::new_ret_no_self,
         reason = "a step without an optimizer is none: the builder makes it"
@@ -87,8 +90,10 @@ impl TrainStep {
         TrainStepBuilder::new(Box::new(module), Objective::Mean(Box::new(loss)))
     }
 
-    /// A step that trains `module` by a mean. `loss` returns two tensors without axes: the sum of the losses, and what the step divides it by. That is their count, of any
-    /// dtype, or a sum of weights, such as class weights in f32. The step divides once, by the count of the whole batch. With [micro-batches](TrainStepBuilder::micro_batches) and on
+    /// A step that trains `module` by a mean. `loss` returns two tensors without axes: the sum of
+    /// the losses, and what the step divides it by. That is their count, of any dtype, or a sum of
+    /// weights, such as class weights in f32. The step divides once, by the count of the whole
+    /// batch. With [micro-batches](TrainStepBuilder::micro_batches) and on
     /// [many ranks](DataParallel) every loss counts the same, however many of them a part has.
     ///
     /// ```
@@ -119,8 +124,8 @@ impl TrainStep {
         TrainStepBuilder::new(Box::new(module), Objective::Summed(Box::new(loss)))
     }
 
-    /// Puts first values of everything the step keeps into a store: parameters, moments, counts, the loss scale, the seed. An average
-    /// starts as its parameter.
+    /// Puts first values of everything the step keeps into a store: parameters, moments, counts,
+    /// the loss scale, the seed. An average starts as its parameter.
     ///
     /// # Errors
     /// If no tensor has the type of a parameter.
@@ -136,14 +141,16 @@ impl TrainStep {
     /// Takes one step.
     ///
     /// # Errors
-    /// An input without elements, since the mean over no rows is not a number; else as [`Jit::run`]. The store is as it was before.
+    /// An input without elements, since the mean over no rows is not a number; else as
+    /// [`Jit::run`]. The store is as it was before.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<StepResult> {
         need_elements(inputs)?;
         StepResult::of(&self.recipe, self.jit.run(store, inputs)?)
     }
 
-    /// Takes `runs` steps with a clock at every kernel, after two that are not timed, and reports where the time goes: the kernels of forward, backward and
-    /// optimizer, each with its module, its line, its time and how far it is from `limits`. They are real steps: the model trains.
+    /// Takes `runs` steps with a clock at every kernel, after two that are not timed, and reports
+    /// where the time goes: the kernels of forward, backward and optimizer, each with its module,
+    /// its line, its time and how far it is from `limits`. They are real steps: the model trains.
     ///
     /// ```
     /// use tracecast::nn::{Linear, Module, Relu, Sequential};
@@ -179,10 +186,11 @@ impl TrainStep {
         self.jit.profile(store, inputs, runs, limits)
     }
 
-    /// Another program over the same model and the same store, which evaluates: it has the outputs that `body` names.
+    /// Another program over the same model and the same store, which evaluates: it has the outputs
+    /// that `body` names.
     ///
-    /// The region of [`TrainStepBuilder::autocast`] holds for the loss alone: this program computes in the dtypes of its weights and inputs.
-    /// A region in `body` gives it a low dtype:
+    /// The region of [`TrainStepBuilder::autocast`] holds for the loss alone: this program computes
+    /// in the dtypes of its weights and inputs. A region in `body` gives it a low dtype:
     ///
     /// ```
     /// use tracecast::nn::{Linear, Module};
@@ -211,7 +219,8 @@ impl TrainStep {
         jit(self.jit.options().clone(), record).named("evaluation")
     }
 
-    /// The same with the moving averages of the weights in the place of the weights: see [`ema`](TrainStepBuilder::ema).
+    /// The same with the moving averages of the weights in the place of the weights: see
+    /// [`ema`](TrainStepBuilder::ema).
     pub fn averaged_evaluation(
         &self,
         body: impl for<'t> Fn(&'t Trace, &Model<'_, 't>) + Send + Sync + 'static,
@@ -235,7 +244,8 @@ impl TrainStep {
         &self.jit
     }
 
-    /// What the step keeps besides the model. That its device is not known is told when it is compiled.
+    /// What the step keeps besides the model. That its device is not known is told when it is
+    /// compiled.
     fn own_entries(&self) -> Vec<Entry> {
         self.recipe.own_entries(self.jit.options().home().ok().as_ref())
     }

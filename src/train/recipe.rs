@@ -81,7 +81,8 @@ impl Recipe {
         self.record_on(t, &Share::default());
     }
 
-    /// The step of one rank: gradients and losses are those of all ranks before anything looks at them.
+    /// The step of one rank: gradients and losses are those of all ranks before anything looks at
+    /// them.
     pub(crate) fn record_on(&self, t: &Trace, share: &Share) {
         let Some(rule) = &self.optimizer else { return };
         let scaler_line = self.scaler.as_ref().map_or(self.loss.line, |scaler| scaler.line);
@@ -114,7 +115,8 @@ impl Recipe {
         });
     }
 
-    /// Changes and clips the unscaled gradients; returns the flag that clipping has the step skipped by, if it does.
+    /// Changes and clips the unscaled gradients; returns the flag that clipping has the step
+    /// skipped by, if it does.
     fn change<'t>(&self, t: &'t Trace, optimizer: &mut Recorded<'t, '_>) -> Option<Var<'t>> {
         if let Some(change) = &self.change {
             at(t, change.line, || (change.what)(t, optimizer.grads_mut()));
@@ -140,7 +142,8 @@ impl Recipe {
         });
     }
 
-    /// Forward and backward of all parts: the mean loss, the optimizer with the gradients of the scaled mean, and the scaler.
+    /// Forward and backward of all parts: the mean loss, the optimizer with the gradients of the
+    /// scaled mean, and the scaler.
     fn backward<'t, 'o>(
         &self,
         t: &'t Trace,
@@ -185,7 +188,8 @@ impl Recipe {
                 let total = across(wide, Across::Mean);
                 // The scaler divides by the number of ranks as it unscales.
                 let scaled = scaler.get_scale().is_some();
-                // What the program exchanges keeps its order, and the last layers have their gradients first.
+                // What the program exchanges keeps its order, and the last layers have their
+                // gradients first.
                 for grad in optimizer.grads_mut().iter_mut().rev() {
                     *grad = across(*grad, if scaled { Across::Sum } else { Across::Mean });
                 }
@@ -200,7 +204,8 @@ impl Recipe {
         Model::of(self.module.as_ref(), context, &self.entries)
     }
 
-    /// The loss of one part: its share in the mean loss, or the mean of its own losses with their sum and their count.
+    /// The loss of one part: its share in the mean loss, or the mean of its own losses with their
+    /// sum and their count.
     fn loss_of<'t>(&self, t: &'t Trace, number: usize, share: &Share) -> PartLoss<'t> {
         let watched: Vec<&str> = self.watched.iter().map(String::as_str).collect();
         let context = Context::training(t);
@@ -357,7 +362,8 @@ impl<'t> PartLoss<'t> {
     }
 }
 
-/// Divides gradients, which are sums of those of each loss, by the count of losses, once for all parts and ranks; gives the mean loss.
+/// Divides gradients, which are sums of those of each loss, by the count of losses, once for all
+/// parts and ranks; gives the mean loss.
 fn divided<'t>(
     optimizer: &mut Recorded<'t, '_>,
     sum: Var<'t>,
@@ -376,7 +382,8 @@ fn divided<'t>(
     sum / count
 }
 
-/// The count, and 1 in the place of 0: the gradients of no losses are zeros, whatever their mean is.
+/// The count, and 1 in the place of 0: the gradients of no losses are zeros, whatever their mean
+/// is.
 fn divisor(count: Var<'_>) -> Var<'_> {
     let one = count.tracer().ones_like(count);
     count.eq(0.0).choose(one, count)

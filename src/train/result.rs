@@ -10,7 +10,8 @@ use tracecast_runtime::{ExchangeTiming, Outputs, Tensor};
 pub struct StepResult {
     /// The loss, before scaling; the mean of those of all micro-batches.
     pub loss: f32,
-    /// Whether the step was skipped: a gradient was not finite, or a norm that [`Clip::skip_if_nonfinite`] looks at.
+    /// Whether the step was skipped: a gradient was not finite, or a norm that
+    /// [`Clip::skip_if_nonfinite`] looks at.
     ///
     /// [`Clip::skip_if_nonfinite`]: crate::optim::Clip::skip_if_nonfinite
     pub skipped: bool,
@@ -18,12 +19,14 @@ pub struct StepResult {
     pub scale: f32,
     /// How many steps in a row were skipped, this one included; 0 without a scaler.
     pub backoffs: u32,
-    /// What to do about it, every time that many steps in a row were skipped that a report was asked for: see
-    /// [`ScalerSettings::report_after`](crate::amp::ScalerSettings::report_after); and in each step that was taken with a loss that is NaN.
+    /// What to do about it, every time that many steps in a row were skipped that a report was
+    /// asked for: see [`ScalerSettings::report_after`](crate::amp::ScalerSettings::report_after);
+    /// and in each step that was taken with a loss that is NaN.
     pub warning: Option<String>,
     /// The norm of all gradients together before they were clipped, if they were clipped by norm.
     pub grad_norm: Option<f32>,
-    /// What each gradient was like, if [`report_gradients`](crate::TrainStepBuilder::report_gradients) asked for it.
+    /// What each gradient was like, if
+    /// [`report_gradients`](crate::TrainStepBuilder::report_gradients) asked for it.
     pub gradients: Vec<GradientReport>,
     /// What became of each exchange with other ranks, of a step [in parallel](crate::DataParallel).
     pub exchanges: Vec<ExchangeTiming>,

@@ -7,11 +7,13 @@ use std::path::Path;
 use tracecast_runtime::Store;
 
 impl TrainStep {
-    /// Writes the whole state of the training: the model, what the optimizer, the scaler, the schedule and the averages remember, the state of
-    /// random numbers, and whatever else the store holds, such as the number of the epoch that you put there.
+    /// Writes the whole state of the training: the model, what the optimizer, the scaler, the
+    /// schedule and the averages remember, the state of random numbers, and whatever else the store
+    /// holds, such as the number of the epoch that you put there.
     ///
-    /// A run that goes on from the file, in this process or another, continues bit for bit as one that was never interrupted. The file is
-    /// written whole: if the process ends in the midst of it, the old one is still there.
+    /// A run that goes on from the file, in this process or another, continues bit for bit as one
+    /// that was never interrupted. The file is written whole: if the process ends in the midst of
+    /// it, the old one is still there.
     ///
     /// ```
     /// use tracecast::checkpoint::Load;
@@ -41,20 +43,23 @@ impl TrainStep {
     /// ```
     ///
     /// # Errors
-    /// If an entry of the step is not in the store or of another type there, or the file cannot be written.
+    /// If an entry of the step is not in the store or of another type there, or the file cannot be
+    /// written.
     pub fn save(&self, store: &Store, path: impl AsRef<Path>) -> Result<()> {
         let own = self.own_entries();
         save_state(&self.recipe.entries, &own, store, path.as_ref())
     }
 
-    /// Reads what [`save`](TrainStep::save) has written into a store, in the place of what is there.
+    /// Reads what [`save`](TrainStep::save) has written into a store, in the place of what is
+    /// there.
     ///
-    /// A strict load asks for every entry that this step keeps, and for everything else that the store has; what else was in the saved
-    /// store comes along.
+    /// A strict load asks for every entry that this step keeps, and for everything else that the
+    /// store has; what else was in the saved store comes along.
     ///
     /// # Errors
     /// If the file cannot be read, is no training state, or does not have what `load` asks for:
-    /// [`Error::Checkpoint`](crate::Error::Checkpoint) lists all that is wrong. The store is as it was before.
+    /// [`Error::Checkpoint`](crate::Error::Checkpoint) lists all that is wrong. The store is as it
+    /// was before.
     pub fn load(&self, store: &mut Store, path: impl AsRef<Path>, load: &Load) -> Result<Loaded> {
         let own = self.own_entries();
         load_state(&self.recipe.entries, &own, store, path.as_ref(), load)
@@ -68,7 +73,8 @@ impl TrainStep {
         self.save_model_as(store, path, &Save::new())
     }
 
-    /// Writes the model alone under other names or in other shapes: see [`save_model_as`](crate::checkpoint::save_model_as()).
+    /// Writes the model alone under other names or in other shapes: see
+    /// [`save_model_as`](crate::checkpoint::save_model_as()).
     ///
     /// ```
     /// use tracecast::checkpoint::{Load, Save};
@@ -95,8 +101,8 @@ impl TrainStep {
         save_model_as(self.recipe.module.as_ref(), store, path, save)
     }
 
-    /// Reads the model alone: see [`load_model`](crate::checkpoint::load_model()). What the step keeps besides is not touched; start with
-    /// [`init`](TrainStep::init).
+    /// Reads the model alone: see [`load_model`](crate::checkpoint::load_model()). What the step
+    /// keeps besides is not touched; start with [`init`](TrainStep::init).
     ///
     /// # Errors
     /// As there.

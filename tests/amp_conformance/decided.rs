@@ -62,8 +62,8 @@ fn casts(call: &Call<'_>, decision: &Decision) -> Option<(String, String)> {
     Some((is.join(" "), should.join(" ")))
 }
 
-/// What was put in the dtype argument. The upstream lists leave it out for the softmax functions, where only an f32
-/// result of a low operand, without any cast, shows that it was there.
+/// What was put in the dtype argument. The upstream lists leave it out for the softmax functions,
+/// where only an f32 result of a low operand, without any cast, shows that it was there.
 fn recorded_dtype_argument<'c>(call: &Call<'c>) -> &'c str {
     let expect = &call.case["expect"];
     let silent = call.case.get("list").is_some() && matches!(&*call.op, "softmax" | "log_softmax");

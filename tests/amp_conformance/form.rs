@@ -1,7 +1,7 @@
 //! The arguments of a recorded call put into the operands and attributes of our op of that name.
 //!
-//! Tensors go to operands and everything else to attributes, both in the order of our record, which is PyTorch's but for what [`ARGUMENTS`] says. What the
-//! call leaves out has PyTorch's default.
+//! Tensors go to operands and everything else to attributes, both in the order of our record, which
+//! is PyTorch's but for what [`ARGUMENTS`] says. What the call leaves out has PyTorch's default.
 
 use crate::cases::{Call, dtype};
 use serde_json::Value;
@@ -10,7 +10,8 @@ use tracecast::ir::ops::find;
 use tracecast::ir::{Args, Attr, Attrs, OpDef, Role, Size, Tracer, Var};
 use tracecast::{DType, TensorType};
 
-/// PyTorch's positional arguments, by our names for them, where they are others than ours or in another order. `_` is one that is nothing here.
+/// PyTorch's positional arguments, by our names for them, where they are others than ours or in
+/// another order. `_` is one that is nothing here.
 const ARGUMENTS: &[(&str, &[&str])] = &[
     (
         "batch_norm",

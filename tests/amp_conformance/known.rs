@@ -1,4 +1,5 @@
-//! What the readers know of a record. A field or a step that nobody reads is a failure of its case by name: the case is neither skipped nor the end of the run.
+//! What the readers know of a record. A field or a step that nobody reads is a failure of its case
+//! by name: the case is neither skipped nor the end of the run.
 
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};

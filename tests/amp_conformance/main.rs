@@ -1,7 +1,8 @@
 //! What PyTorch's autocast was seen to do, against ours.
 //!
-//! The cases are `tests/data/autocast-cases.json`, recorded from PyTorch 2.15; `TRACECAST_CASES` names another folder with a
-//! file of that name. Machine-readable sections are run as they stand; each entry in prose is a test of its own, found by id.
+//! The cases are `tests/data/autocast-cases.json`, recorded from PyTorch 2.15; `TRACECAST_CASES`
+//! names another folder with a file of that name. Machine-readable sections are run as they stand;
+//! each entry in prose is a test of its own, found by id.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,8 +30,8 @@ use tracecast::ir::policy::PolicySet;
 const RECORDED: &str = "recorded in a tracer too";
 const TRACED: &str = "every call traced too";
 
-/// How many cases of the repository's own file are compared as programs, beyond what is decided about them: exactly, so that none
-/// is left out unnoticed.
+/// How many cases of the repository's own file are compared as programs, beyond what is decided
+/// about them: exactly, so that none is left out unnoticed.
 const AS_PROGRAMS: &[(&str, &str, usize)] = &[
     ("aten_op_cases", RECORDED, 2549),
     ("upstream_list_cases", RECORDED, 330),
@@ -67,7 +68,8 @@ impl Tally {
         for (what, count) in &self.notes {
             line += &format!("\n  {what}: {count}");
         }
-        // The test harness keeps back what goes through `print!`; these lines are to be seen in every run.
+        // The test harness keeps back what goes through `print!`; these lines are to be seen in
+        // every run.
         writeln!(stdout(), "{line}").expect("standard output is open");
         let shown = self.failures.iter().take(40).cloned().collect::<Vec<_>>().join("\n");
         assert!(self.failures.is_empty(), "{section}: {} differ\n{shown}", self.failures.len());
@@ -80,7 +82,8 @@ impl Tally {
     }
 }
 
-/// Runs a call: what differs in what is decided and in what comes of recording the op where we have it, and a note of what was compared.
+/// Runs a call: what differs in what is decided and in what comes of recording the op where we have
+/// it, and a note of what was compared.
 fn run_call(case: &Value, call: fn(&Value) -> Call<'_>) -> (Vec<String>, Option<&'static str>) {
     let (mut found, call) = (known::of_call(case), call(case));
     found.extend(decided::differences(&call, &decided::decide(&PolicySet::standard(), &call)));
@@ -246,7 +249,8 @@ fn jit_runtime_cast_ops() {
     tally.finish("jit_runtime_cast_ops");
 }
 
-/// Runs the test of each entry of a section in prose; in the repository's own file every entry has one, and every test an entry.
+/// Runs the test of each entry of a section in prose; in the repository's own file every entry has
+/// one, and every test an entry.
 fn run_prose(section: &str, tests: &[(&str, fn())]) {
     let cases = cases::read();
     let mut tally = Tally::default();

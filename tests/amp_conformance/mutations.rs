@@ -1,5 +1,5 @@
-//! Every line of every policy table is held: with any other policy in its place, a recorded case differs, or what the line does is no
-//! longer what the recorded lists mean.
+//! Every line of every policy table is held: with any other policy in its place, a recorded case
+//! differs, or what the line does is no longer what the recorded lists mean.
 //!
 //! Ops that are not listed are flipped as well: a line for them would be noticed.
 
@@ -47,7 +47,8 @@ fn flipped(table: &PolicyTable, lines: &Lines<'_>, policy: &str) -> Arc<PolicyTa
     Arc::new(PolicyTable::parse(&text).unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// The lines of a table and the recorded calls of each, those aside that differ already: they would be noticed with every table.
+/// The lines of a table and the recorded calls of each, those aside that differ already: they would
+/// be noticed with every table.
 fn lines<'c>(
     file: &'c serde_json::Value,
     set: &PolicySet,

@@ -1,5 +1,6 @@
-//! The recorded cases about devices from outside, run step by step against a registry: each step is looked up by its words, and what it comes to is compared
-//! with what PyTorch was seen to do. Where ours differs on purpose, `docs/parity.md` has a line and the case asserts ours.
+//! The recorded cases about devices from outside, run step by step against a registry: each step is
+//! looked up by its words, and what it comes to is compared with what PyTorch was seen to do. Where
+//! ours differs on purpose, `docs/parity.md` has a line and the case asserts ours.
 
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
@@ -101,7 +102,8 @@ impl World {
         self.rules.push((Target::Op(op.to_owned()), device, policy));
     }
 
-    /// Options for programs on the device that the region is of, with what user code has registered.
+    /// Options for programs on the device that the region is of, with what user code has
+    /// registered.
     fn options(&self) -> Options {
         let known = self.registry.kinds().iter().any(|kind| *kind.name == *self.name);
         let options = Options::new().registry(&self.registry);
@@ -172,7 +174,8 @@ impl World {
                 self.within(None);
             }
             "enter region without dtype (default f16)" => {
-                // A kind whose default its regions do not take is refused before there is a region; in PyTorch's default there is a warning here too.
+                // A kind whose default its regions do not take is refused before there is a region;
+                // in PyTorch's default there is a warning here too.
                 list.default = F16;
                 let refused = Registry::new().register("npu", Arc::new(Module(Some(list))));
                 let refused = refused.unwrap_err().to_string();

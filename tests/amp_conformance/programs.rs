@@ -1,5 +1,5 @@
-//! The region programs as traced programs, under policies with parity as they are recorded, and else with PyTorch's defects put
-//! right.
+//! The region programs as traced programs, under policies with parity as they are recorded, and
+//! else with PyTorch's defects put right.
 
 use crate::cases::{device, dtype};
 use serde_json::{Value, json};
@@ -13,7 +13,8 @@ use tracecast::ir::{Graph, NodeId, Reason, Role, Tracer, Var};
 use tracecast::passes::{self, Pipeline};
 use tracecast::{DType, Options, TensorType, Trace, trace_with};
 
-/// The name in the tables of an op of the programs, its overload, and whether its operands are one list.
+/// The name in the tables of an op of the programs, its overload, and whether its operands are one
+/// list.
 pub(crate) fn op_of(name: &str) -> (&str, &str, bool) {
     match name {
         "bce" => ("binary_cross_entropy", "", false),
@@ -52,8 +53,8 @@ pub(crate) fn state_of(region: &Region, home: DeviceType) -> Value {
     })
 }
 
-/// A program that records a defect of PyTorch's, with what is right put in: pointer and value. `None` if it is not known what
-/// that is.
+/// A program that records a defect of PyTorch's, with what is right put in: pointer and value.
+/// `None` if it is not known what that is.
 pub(crate) fn put_right(program: &Value) -> Option<Value> {
     let changes: &[(&str, Value)] = match program["id"].as_str() {
         Some("region/reentered_instance") => &[
@@ -107,7 +108,8 @@ pub(crate) fn traced(program: &Value) -> Traced {
     compared(program, false)
 }
 
-/// Traces a program under policies with parity, as it was recorded. A call that is refused ends a trace, so each has one.
+/// Traces a program under policies with parity, as it was recorded. A call that is refused ends a
+/// trace, so each has one.
 pub(crate) fn traced_with_parity(program: &Value) -> Traced {
     let mut traced = compared(program, true);
     for (at, step) in refused(program) {
@@ -146,7 +148,8 @@ fn record(program: &Value, parity: bool, out: &RefCell<Out>) -> Result<Graph, tr
     })
 }
 
-/// Traces a program, runs the `autocast` pass, and compares states, result types, the casts in the graph and values.
+/// Traces a program, runs the `autocast` pass, and compares states, result types, the casts in the
+/// graph and values.
 fn compared(program: &Value, parity: bool) -> Traced {
     let out = RefCell::new(Out::default());
     let graph = record(program, parity, &out);

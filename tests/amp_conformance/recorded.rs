@@ -8,7 +8,8 @@ use tracecast::ir::Tracer;
 use tracecast::ir::ops::find;
 use tracecast::ir::policy::DeviceType;
 
-/// The ops of the cases that are none here: some do not exist, and some are functions of several ops (`docs/ops.md` lists them).
+/// The ops of the cases that are none here: some do not exist, and some are functions of several
+/// ops (`docs/ops.md` lists them).
 const ABSENT_OPS: &[&str] = &[
     "_addmm_activation",
     "_convolution",
@@ -130,7 +131,8 @@ const ABSENT_OPS: &[&str] = &[
     "vstack",
 ];
 
-/// As [`ABSENT_OPS`], of calls that no case of our own file has: functions of matrices that take a decomposition, or a series whose length depends on the data.
+/// As [`ABSENT_OPS`], of calls that no case of our own file has: functions of matrices that take a
+/// decomposition, or a series whose length depends on the data.
 const ABSENT_ELSEWHERE: &[&str] = &[
     "cholesky",
     "det",
@@ -174,8 +176,8 @@ const ABSENT_FORMS: &[(&str, &str)] = &[
     ("mps/matmul/0/f64/f16", "a product of elements, which promotes"),
 ];
 
-/// Ops whose kernels were recorded to take floats of two dtypes beside each other, with the dtype of the first as the result's. They are refused here: a row of
-/// `docs/parity.md`.
+/// Ops whose kernels were recorded to take floats of two dtypes beside each other, with the dtype
+/// of the first as the result's. They are refused here: a row of `docs/parity.md`.
 const OF_ONE_DTYPE: &[&str] = &[
     "addbmm",
     "addmm",
@@ -206,7 +208,8 @@ const OTHERWISE: &[(&str, &str)] = &[
 
 /// What came of recording a call.
 pub(crate) enum Recorded {
-    /// The op is not in the table, or not in this form, as one of the lists says: `out` is nothing to compare.
+    /// The op is not in the table, or not in this form, as one of the lists says: `out` is nothing
+    /// to compare.
     Absent(&'static str),
     /// The op writes to an operand, which none does here: functional forms are compared.
     Writes,
@@ -259,7 +262,8 @@ pub(crate) fn absent() -> impl Iterator<Item = &'static str> {
     ABSENT_OPS.iter().copied().chain(ABSENT_FORMS.iter().map(|(of, _)| *of))
 }
 
-/// Whether the call has a form here, and operands of these shapes are taken: then what is refused is dtypes.
+/// Whether the call has a form here, and operands of these shapes are taken: then what is refused
+/// is dtypes.
 fn fits(call: &Call<'_>) -> Result<(), String> {
     // PyTorch multiplies elements where the inner axis is 1, and promotes there.
     let inner = call.case["args"][0]["shape"].as_array().and_then(|shape| shape.last());
@@ -282,7 +286,8 @@ pub(crate) fn difference(call: &Call<'_>, ran: &Result<Vec<DType>, String>) -> O
         Ok(_) if refused => Some("recorded a refusal, and we take it".to_owned()),
         Err(_) if expect["out"].is_null() => None,
         Err(_) if OF_ONE_DTYPE.contains(&call.op.as_str()) && mixes_floats(call) => None,
-        // Other devices were recorded without running kernels, which is where f64 beside another float is refused.
+        // Other devices were recorded without running kernels, which is where f64 beside another
+        // float is refused.
         Err(_) if call.home != DeviceType::Cpu && mixes_f64(call) => None,
         Err(message) => Some(format!("out: {message}, recorded {}", expect["out"])),
         Ok(found) => {

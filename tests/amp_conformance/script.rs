@@ -1,4 +1,5 @@
-//! The prose entries about the TorchScript pass: what the pass does, and what a traced program does in its place.
+//! The prose entries about the TorchScript pass: what the pass does, and what a traced program does
+//! in its place.
 
 use tracecast::amp::Autocast;
 use tracecast::ir::ops::prelude::*;
@@ -275,7 +276,8 @@ fn trace_region() {
     assert_eq!(casts, 2);
 }
 
-/// What `_autocast_to_reduced_precision` and `_autocast_to_full_precision` do, by the name of the op.
+/// What `_autocast_to_reduced_precision` and `_autocast_to_full_precision` do, by the name of the
+/// op.
 pub(crate) fn cast_op(name: &str) -> Vec<String> {
     let (cast, is_reduced) = match name {
         "_autocast_to_reduced_precision" => (ScriptCast::Reduced, true),

@@ -1,5 +1,5 @@
-//! The lists that were read from PyTorch, `tests/data/autocast-policies.json`, against our tables: the same lines, each of which does
-//! what its policy means.
+//! The lists that were read from PyTorch, `tests/data/autocast-policies.json`, against our tables:
+//! the same lines, each of which does what its policy means.
 //!
 //! The calls of `autocast-cases.json` are of three devices; the lists are of all.
 

@@ -1,5 +1,5 @@
-//! Files that were written when the format was new are read for ever: they stay as they are in `tests/data/checkpoints`, and what these tests
-//! expect of them does not change.
+//! Files that were written when the format was new are read for ever: they stay as they are in
+//! `tests/data/checkpoints`, and what these tests expect of them does not change.
 
 use crate::kept;
 use tracecast::checkpoint::{Load, load_model};
@@ -31,7 +31,8 @@ fn batch() -> (Tensor, Tensor) {
     (Tensor::new([4, 3], &x).unwrap(), Tensor::new([4], &[0i64, 1, 1, 0]).unwrap())
 }
 
-/// The state that the file holds: every element of it is one that a formula gives, so that nothing else has to be believed.
+/// The state that the file holds: every element of it is one that a formula gives, so that nothing
+/// else has to be believed.
 fn state() -> Store {
     let mut store = Store::new();
     step().init(&mut store, 5).unwrap();

@@ -1,4 +1,5 @@
-//! Files as a hub has them: other names, transposed matrices, tied names, folders and archives of numpy.
+//! Files as a hub has them: other names, transposed matrices, tied names, folders and archives of
+//! numpy.
 
 use std::path::PathBuf;
 use tracecast::checkpoint::{Load, Save, load_model, save_model_as};
@@ -33,7 +34,8 @@ fn numbers(seed: u64, sizes: &[usize]) -> Tensor {
     Tensor::randn(sizes, seed).unwrap()
 }
 
-/// GPT-2 as `GPT2LMHeadModel.state_dict()` has it, or as the hub does: without the outer module, with masks, without the head.
+/// GPT-2 as `GPT2LMHeadModel.state_dict()` has it, or as the hub does: without the outer module,
+/// with masks, without the head.
 fn made_up(of_hub: bool) -> Vec<(String, Tensor)> {
     let w = TINY.width;
     let mut all: Vec<(String, Vec<usize>)> = vec![

@@ -1,8 +1,10 @@
-//! A process that is ended at any moment while it saves leaves a whole checkpoint, and another goes on from it bit for bit.
+//! A process that is ended at any moment while it saves leaves a whole checkpoint, and another goes
+//! on from it bit for bit.
 //!
-//! The child saves after every step and is ended by `SIGKILL` at random moments, and at those where its draft is half or wholly written. After
-//! each the file has to be, byte for byte, the one that an uninterrupted training would have there; and whatever step a child takes has
-//! the loss of the uninterrupted one. `TRACECAST_KILLS` is how often (`benches/kill-and-resume`).
+//! The child saves after every step and is ended by `SIGKILL` at random moments, and at those where
+//! its draft is half or wholly written. After each the file has to be, byte for byte, the one that
+//! an uninterrupted training would have there; and whatever step a child takes has the loss of the
+//! uninterrupted one. `TRACECAST_KILLS` is how often (`benches/kill-and-resume`).
 
 use crate::{Folder, files_in};
 use std::collections::BTreeMap;
@@ -238,7 +240,8 @@ fn wherever_a_process_is_ended_training_goes_on_bit_for_bit() {
     assert!(wanted < 100 || (counts.in_write > 0 && counts.before_rename > 0), "{counts:?}");
 }
 
-/// Compares the file, and all steps that were logged, with the uninterrupted training; returns how many steps are done.
+/// Compares the file, and all steps that were logged, with the uninterrupted training; returns how
+/// many steps are done.
 fn check(folder: &Path, whole: &Whole) -> i64 {
     let log = fs::read_to_string(folder.join(LOG)).unwrap_or_default();
     for line in log.lines().filter(|line| line.ends_with(" .")) {

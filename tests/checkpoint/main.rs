@@ -1,5 +1,5 @@
-//! Checkpoints: what is saved comes back bit for bit, here, in another process, in PyTorch and in years; and whatever happens to a
-//! process that saves, a whole file is there.
+//! Checkpoints: what is saved comes back bit for bit, here, in another process, in PyTorch and in
+//! years; and whatever happens to a process that saves, a whole file is there.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

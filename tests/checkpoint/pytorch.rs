@@ -1,5 +1,5 @@
-//! Files of PyTorch are models here, and files of ours are models there. What PyTorch wrote and answered was recorded once by
-//! `tests/data/checkpoints/pytorch.py`, and lies beside it.
+//! Files of PyTorch are models here, and files of ours are models there. What PyTorch wrote and
+//! answered was recorded once by `tests/data/checkpoints/pytorch.py`, and lies beside it.
 
 use crate::kept;
 use tracecast::checkpoint::{Load, load_model, save_model};

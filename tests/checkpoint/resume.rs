@@ -38,7 +38,8 @@ fn run(step: &TrainStep, store: &mut Store, number: u64) -> (u32, bool) {
     (done.loss.to_bits(), done.skipped)
 }
 
-/// Trains with and without an interruption, each with steps of its own, and compares every loss and every byte of state.
+/// Trains with and without an interruption, each with steps of its own, and compares every loss and
+/// every byte of state.
 fn check(what: &str, step: impl Fn() -> TrainStep) {
     let folder = Folder::new();
     let path = folder.path("run.safetensors");

@@ -1,5 +1,5 @@
-//! Devices from outside: kinds in a registry, their names in regions and options, what they say about autocast, and what goes
-//! between them and the host.
+//! Devices from outside: kinds in a registry, their names in regions and options, what they say
+//! about autocast, and what goes between them and the host.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,5 @@
-//! Kinds and devices by name: registering, renaming, opening, removing, and every name that is refused.
+//! Kinds and devices by name: registering, renaming, opening, removing, and every name that is
+//! refused.
 
 use crate::guest::{Driver, Fault, Npu, with};
 use crate::worker::Guest;

@@ -1,4 +1,5 @@
-//! Eager tensors on devices with a queue: faults, memory under pressure, and what a scaler copies between devices.
+//! Eager tensors on devices with a queue: faults, memory under pressure, and what a scaler copies
+//! between devices.
 
 use crate::worker::{Guest, count};
 use std::sync::Arc;
@@ -131,8 +132,8 @@ fn scale_and_flag_are_copied_once_for_each_device() {
                 scaler.step(&mut sgd).unwrap();
                 scaler.update().unwrap();
                 let read = [0, 1].map(|i| count(&guests[i].inside.downloads) - before[i]);
-                // There: the flag. Here: the inverse scale, and the flag for the host; or scale and flag for the other device. A flag that is the only
-                // one has been read with that.
+                // There: the flag. Here: the inverse scale, and the flag for the host; or scale and
+                // flag for the other device. A flag that is the only one has been read with that.
                 let expected = if params == 1 { [1, 1] } else { [2, 1] };
                 assert_eq!(read, expected, "{params} parameters, step {step}, fused: {fused}");
             }

@@ -1,5 +1,5 @@
-//! The commands of filetests: each one function from a case to what it prints. `docs/ir.md` describes the text and lists the
-//! commands.
+//! The commands of filetests: each one function from a case to what it prints. `docs/ir.md`
+//! describes the text and lists the commands.
 
 use crate::{Case, TestFile};
 use crate::{devices, values};
@@ -34,8 +34,9 @@ pub(crate) fn find(name: &str) -> Result<Command, String> {
     })
 }
 
-/// `test parse [error] [show=full,scopes,regions] [explicit] [devices=npu:privateuse1:2,…]`: what the parser recorded, which is to read back to the same; with
-/// `error`, why it recorded nothing. Of `devices` each has a name, a type, and how many there are.
+/// `test parse [error] [show=full,scopes,regions] [explicit] [devices=npu:privateuse1:2,…]`: what
+/// the parser recorded, which is to read back to the same; with `error`, why it recorded nothing.
+/// Of `devices` each has a name, a type, and how many there are.
 fn parse(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&["error", "show", "explicit", "devices"])?;
     let kinds = file.option("devices").into_iter().flat_map(|kinds| kinds.split(','));
@@ -93,8 +94,9 @@ fn check(file: &TestFile, case: &Case) -> Result<String, String> {
     })
 }
 
-/// `test PASS [after=PASS,PASS] [no-fold] [no-forms] [optimised] [show=…] [error]`: the graph, read as it is printed after other passes, behind this one;
-/// with `error`, why this one refuses it; with `no-forms`, for a device that has code for none that there is a choice about.
+/// `test PASS [after=PASS,PASS] [no-fold] [no-forms] [optimised] [show=…] [error]`: the graph, read
+/// as it is printed after other passes, behind this one; with `error`, why this one refuses it;
+/// with `no-forms`, for a device that has code for none that there is a choice about.
 fn pass(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&["after", "no-fold", "no-forms", "optimised", "show", "error"])?;
     let graph = parse_with(&case.text, &options(true)).map_err(|e| e.to_string())?;
@@ -107,15 +109,16 @@ fn pass(file: &TestFile, case: &Case) -> Result<String, String> {
     }
 }
 
-/// `test autocast [device=cuda dtype=bf16] [show=…]`: the graph as traced, or as it would have been traced in a region of that
-/// device, with its casts.
+/// `test autocast [device=cuda dtype=bf16] [show=…]`: the graph as traced, or as it would have been
+/// traced in a region of that device, with its casts.
 fn autocast(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&["device", "dtype", "show"])?;
     let traced = verify(traced(file, case, None)?, Stage::Traced).map_err(|e| e.to_string())?;
     print(file, run_passes(file, traced, Some("autocast"))?)
 }
 
-/// `test pipeline until=PASS [device=cuda dtype=bf16] [no-fold] [optimised] [show=…]`: the traced graph behind the standard passes.
+/// `test pipeline until=PASS [device=cuda dtype=bf16] [no-fold] [optimised] [show=…]`: the traced
+/// graph behind the standard passes.
 fn pipeline(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&["until", "device", "dtype", "no-fold", "optimised", "show"])?;
     let until = file.option("until").ok_or("expected `until=PASS`")?;
@@ -125,8 +128,10 @@ fn pipeline(file: &TestFile, case: &Case) -> Result<String, String> {
     print(file, graph)
 }
 
-/// `test explain [about=NODE] [device=cuda dtype=bf16] [strategy=strict-bf16] [rule=OP:POLICY] [module=PATH:POLICY] [node=NAME:POLICY] [no-fold] [optimised] [warnings]`:
-/// why every op, or the one asked about, has its precision, what became of the casts, and what is odd; with `warnings` only that.
+/// `test explain [about=NODE] [device=cuda dtype=bf16] [strategy=strict-bf16] [rule=OP:POLICY]
+/// [module=PATH:POLICY] [node=NAME:POLICY] [no-fold] [optimised] [warnings]`: why every op, or the
+/// one asked about, has its precision, what became of the casts, and what is odd; with `warnings`
+/// only that.
 fn explain(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&[
         "about",
@@ -159,7 +164,8 @@ fn explain(file: &TestFile, case: &Case) -> Result<String, String> {
     }
 }
 
-/// The standard policies, or those of a `strategy=bold-bf16`, with the rules `rule=gelu:fp32`, `module=…` and `node=…` of a file.
+/// The standard policies, or those of a `strategy=bold-bf16`, with the rules `rule=gelu:fp32`,
+/// `module=…` and `node=…` of a file.
 fn policies(file: &TestFile) -> Result<PolicySet, String> {
     let mut set = match file.option("strategy") {
         None => PolicySet::standard(),
@@ -182,8 +188,9 @@ fn policies(file: &TestFile) -> Result<PolicySet, String> {
     Ok(set)
 }
 
-/// `test eval [until=PASS,PASS] [device=cuda dtype=bf16] [no-fold] [no-forms]`: the values that the interpreter gives for the `; input` lines,
-/// for the traced graph or behind each of these passes, which must not change a bit.
+/// `test eval [until=PASS,PASS] [device=cuda dtype=bf16] [no-fold] [no-forms]`: the values that the
+/// interpreter gives for the `; input` lines, for the traced graph or behind each of these passes,
+/// which must not change a bit.
 fn eval(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&["until", "device", "dtype", "no-fold", "no-forms"])?;
     let graph = traced(file, case, None)?;
@@ -218,8 +225,8 @@ fn eval(file: &TestFile, case: &Case) -> Result<String, String> {
     Ok(out)
 }
 
-/// The graph of a case as user code would have traced it, in the region that `device` and `dtype` open; its lines are those of a file
-/// of that name.
+/// The graph of a case as user code would have traced it, in the region that `device` and `dtype`
+/// open; its lines are those of a file of that name.
 pub(crate) fn traced(file: &TestFile, case: &Case, name: Option<&str>) -> Result<Graph, String> {
     traced_under(file, case, name, PolicySet::standard().into())
 }

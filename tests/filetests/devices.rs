@@ -15,8 +15,9 @@ use tracecast_ir::{Attr, Graph, Role, Verified};
 use tracecast_passes::standard;
 use tracecast_runtime::{Device, Error, Executable, Program, ReferenceDevice, Store, Tensor};
 
-/// `test run [on=cpu,avx2,portable,reference] [steps=N] [device=cpu dtype=bf16] [no-fold] [optimised]`: outputs and new state for the `; input` lines,
-/// the same on each device. With `steps`, each run is made so often on one store. Sizes with names have the numbers of the head.
+/// `test run [on=cpu,avx2,portable,reference] [steps=N] [device=cpu dtype=bf16] [no-fold]
+/// [optimised]`: outputs and new state for the `; input` lines, the same on each device. With
+/// `steps`, each run is made so often on one store. Sizes with names have the numbers of the head.
 pub(crate) fn run(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&["on", "steps", "device", "dtype", "no-fold", "optimised"])?;
     let graph = traced(file, case, Some("text"))?;
@@ -126,9 +127,11 @@ fn fused(file: &TestFile, graph: &Graph) -> Result<Verified, String> {
     standard(&pipeline_options(file)).run(graph.clone(), |_, _, _| ()).map_err(|e| e.to_string())
 }
 
-/// `test plan of=TRANSFORMATION [no-fold] [optimised]`: the plans of each kernel before and after a transformation of plans, or once if it
-/// changes nothing. `test plan [on=portable,avx2,avx512]`: the finished plans with their phases for such a CPU, whatever CPU this is. `test plan machine=NAME,NAME
-/// [threads=2]`: the schedule that is chosen for each product on such a machine, in the same way; only x86-64 has them all.
+/// `test plan of=TRANSFORMATION [no-fold] [optimised]`: the plans of each kernel before and after a
+/// transformation of plans, or once if it changes nothing. `test plan [on=portable,avx2,avx512]`:
+/// the finished plans with their phases for such a CPU, whatever CPU this is.
+/// `test plan machine=NAME,NAME [threads=2]`: the schedule that is chosen for each product on such
+/// a machine, in the same way; only x86-64 has them all.
 pub(crate) fn plan(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&["of", "on", "machine", "threads", "device", "dtype", "no-fold", "optimised"])?;
     if file.option("machine").is_some() && !cfg!(target_arch = "x86_64") {
@@ -191,8 +194,8 @@ fn plan_target(name: &str) -> Result<PlanTarget, String> {
     })
 }
 
-/// `test clif [device=cpu dtype=bf16]`: the code of each kernel for Cranelift, without wide vectors. Only x86-64 is compared: other
-/// machines have other calling conventions.
+/// `test clif [device=cpu dtype=bf16]`: the code of each kernel for Cranelift, without wide
+/// vectors. Only x86-64 is compared: other machines have other calling conventions.
 pub(crate) fn clif(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&["device", "dtype", "no-fold"])?;
     if !cfg!(target_arch = "x86_64") {

@@ -13,7 +13,8 @@ pub(crate) struct Run {
     pub(crate) text: String,
 }
 
-/// The runs that a case asks for. An input that is given again begins another run, in which the others keep their values.
+/// The runs that a case asks for. An input that is given again begins another run, in which the
+/// others keep their values.
 pub(crate) fn runs(case: &Case, graph: &Graph) -> Result<Vec<Run>, String> {
     let mut given: Vec<HashMap<&str, Vec<f64>>> = vec![HashMap::new()];
     let mut set_now: Vec<&str> = Vec::new();

@@ -1,4 +1,5 @@
-//! The arguments of a recorded call, found by name or by position, with inputs of the program in the place of tensors.
+//! The arguments of a recorded call, found by name or by position, with inputs of the program in
+//! the place of tensors.
 
 use crate::cases::{Arg, Case};
 use std::cell::RefCell;

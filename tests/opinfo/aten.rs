@@ -1,6 +1,7 @@
 //! Recorded calls that name exactly one ATen op, through the table of `tracecast-aten`.
 //!
-//! The names of Python's arguments are those of the schema but for a short list. A call whose program is that of the other test is not run again.
+//! The names of Python's arguments are those of the schema but for a short list. A call whose
+//! program is that of the other test is not run again.
 
 use crate::arguments::{Arguments, Bound};
 use crate::cases::{Arg, Case};
@@ -270,7 +271,8 @@ fn call<'t>(t: &'t Tracer, name: &str, given: Vec<Argument<Var<'t>>>) -> Vec<Var
     find(name).unwrap().record(t, &given, &Draws::from(&draw)).unwrap().tensors()
 }
 
-/// AOTAutograd saves the statistics of a norm for its backward. PyTorch 2.15 on the CPU has them in the dtype of the weight.
+/// AOTAutograd saves the statistics of a norm for its backward. PyTorch 2.15 on the CPU has them in
+/// the dtype of the weight.
 #[test]
 fn statistics_of_a_layer_norm_have_the_dtype_of_its_weight() {
     use DType::{BF16, F32};

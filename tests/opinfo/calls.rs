@@ -1,8 +1,8 @@
 //! A recorded call with the ops of the table, or with the functions made of them.
 //!
-//! An ATen op is the op of the same name. Its tensors are the operands in order, or those of the same name; its other arguments the
-//! attributes of the same name. What has another form here is listed in `functions`. So an op that is new in the table is compared
-//! without a change here.
+//! An ATen op is the op of the same name. Its tensors are the operands in order, or those of the
+//! same name; its other arguments the attributes of the same name. What has another form here is
+//! listed in `functions`. So an op that is new in the table is compared without a change here.
 
 use crate::arguments::{Arguments, Bound, integers, number};
 use crate::cases::Arg;

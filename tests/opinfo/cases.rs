@@ -1,4 +1,5 @@
-//! What was recorded: calls of PyTorch's operators and layers with their answers. The README of `tests/data/opinfo` has the format.
+//! What was recorded: calls of PyTorch's operators and layers with their answers. The README of
+//! `tests/data/opinfo` has the format.
 
 use flate2::read::GzDecoder;
 use serde_json::{Map, Value as Json};
@@ -13,13 +14,15 @@ pub(crate) struct Case {
     pub(crate) id: String,
     /// The operator, without `nn.functional.`.
     pub(crate) op: String,
-    /// The ATen op behind it, such as `sum.dim_IntList`; `None` if there are several, or if it was refused.
+    /// The ATen op behind it, such as `sum.dim_IntList`; `None` if there are several, or if it was
+    /// refused.
     pub(crate) aten: Option<String>,
     /// The arguments in order, each with the parameter that it is for, where that is known.
     pub(crate) args: Vec<Argument>,
     /// The results, where it was not refused, and behind them what it wrote.
     pub(crate) out: Vec<Wanted>,
-    /// The running statistics and the state it writes to. What other calls write in place they give as results here.
+    /// The running statistics and the state it writes to. What other calls write in place they give
+    /// as results here.
     pub(crate) written: Vec<String>,
     /// The cotangent of each result that was differentiated.
     pub(crate) cotangents: Vec<Option<Value>>,
@@ -31,7 +34,8 @@ pub(crate) struct Case {
     pub(crate) autocast: Option<DType>,
     /// The tolerance that was declared for it.
     pub(crate) tolerance: Option<(f64, f64)>,
-    /// How far PyTorch itself is from its answer in f64, in units of the tolerance: results, gradients.
+    /// How far PyTorch itself is from its answer in f64, in units of the tolerance: results,
+    /// gradients.
     pub(crate) error: (f64, f64),
     /// What is called, if it is a layer.
     pub(crate) layer: Option<Layer>,

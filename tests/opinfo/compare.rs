@@ -29,7 +29,8 @@ pub(crate) enum What {
 /// How many elements a difference shows.
 const SHOWN: usize = 3;
 
-/// What differs beyond the tolerance, and in the signs of zeros. `error` is how far PyTorch itself may be from the exact answer.
+/// What differs beyond the tolerance, and in the signs of zeros. `error` is how far PyTorch itself
+/// may be from the exact answer.
 ///
 /// # Errors
 /// If the types differ.

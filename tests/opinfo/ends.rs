@@ -1,4 +1,5 @@
-//! The ops whose samples leave numbers out: what PyTorch answers to these is recorded in `ends.jsonl.gz`, or a list says why not.
+//! The ops whose samples leave numbers out: what PyTorch answers to these is recorded in
+//! `ends.jsonl.gz`, or a list says why not.
 
 use super::{OURS, cases};
 use std::collections::BTreeSet;

@@ -246,7 +246,8 @@ const TARGETS: &str = "gradients of targets and losses where a logarithm is infi
 const SIGNS: &str = "`-0.0` and numbers that become it in `relu` and other functions";
 const NAN_ROWS: &str = "norms and distances of rows that hold NaN";
 
-/// A row of the page, the part and what of it differs, in which dtypes, all if there are none, and of which operators.
+/// A row of the page, the part and what of it differs, in which dtypes, all if there are none, and
+/// of which operators.
 type End = (&'static str, Part, What, &'static [&'static str], &'static [&'static str]);
 
 /// What else differs at the ends of domains, `ends.jsonl.gz`.

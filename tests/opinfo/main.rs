@@ -1,12 +1,13 @@
-//! PyTorch's answers to calls of its operators and layers, against ours: values, dtypes, shapes, gradients, refusals and casts under
-//! autocast, interpreted and compiled.
+//! PyTorch's answers to calls of its operators and layers, against ours: values, dtypes, shapes,
+//! gradients, refusals and casts under autocast, interpreted and compiled.
 //!
-//! `tests/data/opinfo` has the calls, a file for each family, and beside it a text that says what came of them: how many answers are
-//! PyTorch's, which differ and in what, and what is refused or not here at all. `TRACECAST_BLESS=1` writes it. No difference is taken
-//! without a row of `docs/parity.md`; `known` says which differences a row speaks of.
+//! `tests/data/opinfo` has the calls, a file for each family, and beside it a text that says what
+//! came of them: how many answers are PyTorch's, which differ and in what, and what is refused or
+//! not here at all. `TRACECAST_BLESS=1` writes it. No difference is taken without a row of
+//! `docs/parity.md`; `known` says which differences a row speaks of.
 //!
-//! `TRACECAST_OPINFO=DIR` takes the files of another folder, `TRACECAST_OPINFO_OPS=a,b` some operators: then the table is printed
-//! (`--nocapture` shows it) and compared with no text.
+//! `TRACECAST_OPINFO=DIR` takes the files of another folder, `TRACECAST_OPINFO_OPS=a,b` some
+//! operators: then the table is printed (`--nocapture` shows it) and compared with no text.
 
 #![allow(clippy::unwrap_used, reason = "recorded data that cannot be read is a failed test")]
 #![allow(clippy::print_stdout, reason = "the table is for who runs the test")]
@@ -59,7 +60,8 @@ fn recorded_calls_are_answered_as_pytorch_does_or_the_difference_is_named() {
     );
 }
 
-/// Runs the calls of a folder, those of one operator one after the other, on as many threads as there are cores.
+/// Runs the calls of a folder, those of one operator one after the other, on as many threads as
+/// there are cores.
 fn run_all(folder: &Path, some: Option<&[&str]>) -> Vec<Report> {
     let mut work: Vec<(usize, Vec<(usize, Case)>)> = Vec::new();
     let mut families = Vec::new();

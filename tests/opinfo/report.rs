@@ -17,7 +17,8 @@ pub(crate) struct Report {
     ops: BTreeMap<String, Counts>,
     /// Lines, below the row of the page that names them.
     different: BTreeMap<&'static str, Vec<String>>,
-    /// Calls that have no form here, and those that are refused: by operator, with how many there are and the first reason.
+    /// Calls that have no form here, and those that are refused: by operator, with how many there
+    /// are and the first reason.
     absent: BTreeMap<String, (usize, String)>,
     refused: BTreeMap<String, (usize, String)>,
     /// Differences that no row names.

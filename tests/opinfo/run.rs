@@ -1,4 +1,5 @@
-//! What our ops answer to a recorded call, interpreted and compiled. Calls of one signature share one compiled program.
+//! What our ops answer to a recorded call, interpreted and compiled. Calls of one signature share
+//! one compiled program.
 
 use crate::arguments::Arguments;
 use crate::calls;
@@ -67,7 +68,8 @@ impl Runner {
         run.unwrap_or_else(|_| Ran::Broken("panicked".to_owned()))
     }
 
-    /// Runs a call in the interpreter and compiled: calls of special numbers with every kind of vectors, others with one after the other.
+    /// Runs a call in the interpreter and compiled: calls of special numbers with every kind of
+    /// vectors, others with one after the other.
     pub(crate) fn run(&mut self, case: &Case) -> Ran {
         let run = catch_unwind(AssertUnwindSafe(|| self.try_run(case)));
         run.unwrap_or_else(|panic| {
@@ -174,7 +176,8 @@ fn record(t: &Tracer, case: &Case) -> Result<usize, String> {
     record_outputs(t, case, &results, &arguments.leaves)
 }
 
-/// Names the results and records the gradients that the case asks for, of leaves by their paths; returns the number of results.
+/// Names the results and records the gradients that the case asks for, of leaves by their paths;
+/// returns the number of results.
 pub(crate) fn record_outputs<'t>(
     t: &'t Tracer,
     case: &Case,

@@ -1,5 +1,6 @@
-//! Which of equal elements an operator finds is nobody's promise. What holds of any of them is checked: a position points at an equal
-//! element, a found zero has the sign of a zero of its line, and equal elements have the same gradient in sum.
+//! Which of equal elements an operator finds is nobody's promise. What holds of any of them is
+//! checked: a position points at an equal element, a found zero has the sign of a zero of its line,
+//! and equal elements have the same gradient in sum.
 
 use crate::arguments::integers;
 use crate::cases::{Arg, Case};
@@ -60,7 +61,8 @@ impl Lines {
         Some(Lines { numbers: x.to_f64s(), length, inner })
     }
 
-    /// The line of element `i` of a result of `count` elements, whose lines are shorter than the operand's or gone.
+    /// The line of element `i` of a result of `count` elements, whose lines are shorter than the
+    /// operand's or gone.
     fn line(&self, i: usize, count: usize) -> impl Iterator<Item = f64> + '_ {
         let along = count * self.length / self.numbers.len();
         let (before, behind) = (i / (along * self.inner), i % self.inner);
@@ -92,7 +94,8 @@ impl Lines {
         self.fits(values.len()) && values.iter().enumerate().all(held)
     }
 
-    /// True if the gradients of equal elements of a line have the same sum. Each is a sum of cotangents, which is exact.
+    /// True if the gradients of equal elements of a line have the same sum. Each is a sum of
+    /// cotangents, which is exact.
     fn have_equal_sums(&self, found: &[f64], wanted: &[f64]) -> bool {
         let count = self.numbers.len();
         let sums_agree = |i: usize| {

@@ -1,4 +1,5 @@
-//! Where gradients are unscaled and checked changes no bit of a training, whatever the optimizer, the clipping and the precision.
+//! Where gradients are unscaled and checked changes no bit of a training, whatever the optimizer,
+//! the clipping and the precision.
 
 use crate::{noise, rules};
 use std::collections::BTreeMap;
@@ -6,7 +7,8 @@ use tracecast::nn::{Linear, Relu, Sequential};
 use tracecast::optim::{Clip, NormKind};
 use tracecast::prelude::*;
 
-/// Everything in the store after some steps, one of which has an infinite loss, and what each step told.
+/// Everything in the store after some steps, one of which has an infinite loss, and what each step
+/// told.
 type Trained = (BTreeMap<String, Vec<u8>>, Vec<(u32, bool, f32)>);
 
 /// The weight of the first layer is large enough to be checked row by row.

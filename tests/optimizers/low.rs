@@ -1,4 +1,5 @@
-//! Moments in 16 bits: stochastic rounding is unbiased and exact at its ends, its numbers are predicated, and training goes on.
+//! Moments in 16 bits: stochastic rounding is unbiased and exact at its ends, its numbers are
+//! predicated, and training goes on.
 
 use crate::{floats, noise, take, update_by_input};
 use tracecast::optim::{AdamW, LowMoments, Sgd, stochastic_round};
@@ -117,7 +118,8 @@ fn random_numbers_stand_still_in_a_skipped_step() {
 
 #[test]
 fn a_small_average_is_not_lost() {
-    // A momentum of 0.999 of a constant gradient: each step moves the average by less than bf16 can tell near its end.
+    // A momentum of 0.999 of a constant gradient: each step moves the average by less than bf16 can
+    // tell near its end.
     let average = |low: bool| {
         let rule = Sgd::new(0.0).momentum(0.999);
         let options = Options::new().threads(1);

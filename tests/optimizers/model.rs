@@ -1,4 +1,5 @@
-//! The formulae of PyTorch's optimizers for a single number, in f64, as its documentation states them.
+//! The formulae of PyTorch's optimizers for a single number, in f64, as its documentation states
+//! them.
 
 /// Settings of all of them; each uses what it knows.
 #[derive(Clone, Debug, Default)]

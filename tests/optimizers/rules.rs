@@ -1,4 +1,5 @@
-//! Every optimizer over many steps against its formula, compiled against interpreted, and what a skipped step leaves.
+//! Every optimizer over many steps against its formula, compiled against interpreted, and what a
+//! skipped step leaves.
 
 use crate::model::{self, Formula, Number, Settings};
 use crate::{floats, noise, take, update_by_input};

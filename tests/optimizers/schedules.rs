@@ -1,11 +1,13 @@
-//! Schedules against the recursions of PyTorch's, in the program and on the host, and what a skipped step does to them.
+//! Schedules against the recursions of PyTorch's, in the program and on the host, and what a
+//! skipped step does to them.
 
 use crate::{floats, take, update_by_input};
 use std::f64::consts::PI;
 use tracecast::optim::{OneCycle, Schedule, Sgd};
 use tracecast::prelude::*;
 
-/// What each schedule gives for steps 0, 1, …, as PyTorch's chainable forms compute it: each rate from the one before.
+/// What each schedule gives for steps 0, 1, …, as PyTorch's chainable forms compute it: each rate
+/// from the one before.
 fn expected(schedule: &str, count: usize) -> Vec<f64> {
     let by = |start: f64, next: &dyn Fn(usize, f64) -> f64| {
         let mut rates = vec![start];

@@ -45,7 +45,8 @@ impl<'t> Host<'t> for Noting<'t> {
     }
 }
 
-/// The dtypes of all nodes by their paths, under a region around all if one is given; and the warnings.
+/// The dtypes of all nodes by their paths, under a region around all if one is given; and the
+/// warnings.
 pub(crate) fn of(
     exported: &Exported,
     around: Option<DType>,
@@ -85,7 +86,8 @@ pub(crate) fn differences(found: &Dtypes, wanted: &serde_json::Value) -> (usize,
         if wanted.is_empty() || is_region {
             continue;
         }
-        // What is not computed here and what no node reads, such as the positions in the bags of `embedding_bag`.
+        // What is not computed here and what no node reads, such as the positions in the bags of
+        // `embedding_bag`.
         let is_result = node.rsplit('/').next().unwrap().starts_with("getitem");
         if is_result && !found.contains_key(node) {
             continue;

@@ -42,8 +42,9 @@ fn one_program_serves_all_sizes() {
         let wanted = wanted.cast(DType::F32).unwrap();
         let (ours, theirs) = (apart(&found, &wanted), apart(&wanted, &full));
         println!("{}: {ours:.2e} from PyTorch's, which is {theirs:.2e} from f32", x.ty());
-        // What is not equal differs by a unit in the last place of bf16 at least. PyTorch's own attention without its fused kernel
-        // (`SDPBackend.MATH`) is such a unit away in three pairs of sizes as well.
+        // What is not equal differs by a unit in the last place of bf16 at least. PyTorch's own
+        // attention without its fused kernel (`SDPBackend.MATH`) is such a unit away in three pairs
+        // of sizes as well.
         let largest = wanted.to_f64s().into_iter().map(f64::abs).fold(0.0, f64::max);
         let unit = 2f64.powi(largest.log2().floor() as i32 - 7);
         beyond += usize::from(ours > 1.5 * theirs + 2e-3);

@@ -1,4 +1,5 @@
-//! Ranks that are late, leave, or do something else: the others end with an error that names them, and state is as it was.
+//! Ranks that are late, leave, or do something else: the others end with an error that names them,
+//! and state is as it was.
 
 use crate::programs::DEADLINE;
 use crate::support;

@@ -1,4 +1,5 @@
-//! Programs with collectives: every rank computes what the interpreter says, bit for bit, whatever the buckets; and gradients.
+//! Programs with collectives: every rank computes what the interpreter says, bit for bit, whatever
+//! the buckets; and gradients.
 
 use crate::support::{self, dice::Dice};
 use std::collections::HashMap;
@@ -76,7 +77,8 @@ fn inputs(graph: &Graph, ranks: usize) -> Vec<HashMap<String, Value>> {
     (0..ranks).map(of_rank).collect()
 }
 
-/// All collectives, on values that kernels make and that kernels read, on what comes from outside, and on what only leaves.
+/// All collectives, on values that kernels make and that kernels read, on what comes from outside,
+/// and on what only leaves.
 fn everything(dtype: DType, ranks: i64) -> Graph {
     let tracer = Tracer::new("everything");
     {
@@ -127,8 +129,9 @@ fn every_rank_computes_what_the_interpreter_says() {
     }
 }
 
-/// Reductions alone, which ranks of one process make where the values lie: of what only they read, of what is read later, of a port and of state that is
-/// replaced, of one value twice, one of the result of another, and of values that only leave.
+/// Reductions alone, which ranks of one process make where the values lie: of what only they read,
+/// of what is read later, of a port and of state that is replaced, of one value twice, one of the
+/// result of another, and of values that only leave.
 fn reductions(dtype: DType, ranks: i64) -> Graph {
     let tracer = Tracer::new("reductions");
     {
@@ -335,7 +338,8 @@ fn small_reductions_share_a_bucket_as_far_as_it_takes_them() {
     assert_eq!(bytes(1 << 20), [2000]);
 }
 
-/// Whatever kernels are formed: those of `a` and `early` are one here, which comes behind that of `b`.
+/// Whatever kernels are formed: those of `a` and `early` are one here, which comes behind that of
+/// `b`.
 #[test]
 fn what_ranks_exchange_has_the_order_of_the_program() {
     let tracer = Tracer::new("order");
@@ -360,7 +364,8 @@ fn what_ranks_exchange_has_the_order_of_the_program() {
         program.exchanges().map(|(_, bytes)| bytes).collect::<Vec<_>>()
     };
     assert_eq!(bytes(0), [32, 36, 32]);
-    // The second is no later for the first being read before it is there; the third is made of the first.
+    // The second is no later for the first being read before it is there; the third is made of the
+    // first.
     assert_eq!(bytes(1 << 20), [68, 32]);
 }
 
@@ -394,7 +399,8 @@ fn what_ranks_exchange_does_not_depend_on_their_rows() {
     }
 }
 
-/// Gradients of weights that were cast to 16 bits are added up in f32, as what makes them sums them up.
+/// Gradients of weights that were cast to 16 bits are added up in f32, as what makes them sums them
+/// up.
 #[test]
 fn parts_of_gradients_are_not_rounded_before_they_are_added_up() {
     let tracer = Tracer::new("low");

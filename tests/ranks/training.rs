@@ -1,4 +1,5 @@
-//! Training on many ranks against training on one: gradients, losses, skipped steps, settings, and what is refused.
+//! Training on many ranks against training on one: gradients, losses, skipped steps, settings, and
+//! what is refused.
 
 use crate::programs::DEADLINE;
 use std::sync::Arc;
@@ -87,7 +88,8 @@ fn the_first_gradients_are_those_of_the_whole_batch() {
         let mut alone = start.try_clone().unwrap();
         let (x, y) = batch(0);
         let wanted = step.run(&mut alone, &[("x", &x), ("y", &y)]).unwrap();
-        // With a third of the rows, gradients of rows are three times as large, and rounded to other 16 bits.
+        // With a third of the rows, gradients of rows are three times as large, and rounded to
+        // other 16 bits.
         let sizes: &[usize] = if dtype == DType::F32 { &[2, 3, 4] } else { &[2, 4] };
         for &size in sizes {
             let found = on_ranks(size, |rank| train(&step.data_parallel(rank), 1));
@@ -114,7 +116,8 @@ fn the_first_gradients_are_those_of_the_whole_batch() {
     }
 }
 
-/// What ranks add up is not rounded to 16 bits before, so that in these losses differ from those of one rank no more than in f32 is allowed.
+/// What ranks add up is not rounded to 16 bits before, so that in these losses differ from those of
+/// one rank no more than in f32 is allowed.
 #[test]
 fn an_epoch_has_the_losses_of_one_rank_and_the_same_bits_each_time() {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
@@ -166,7 +169,8 @@ fn what_is_drawn_is_what_a_run_with_all_rows_draws() {
             let turned = Dropout::new(0.25)
                 .forward(&tracecast::nn::Context::training(t), ones.permute([1, 0]));
             t.output("turned", turned.permute([1, 0]));
-            // Weights of attention, of rows as queries and of rows as batches, with heads and without.
+            // Weights of attention, of rows as queries and of rows as batches, with heads and
+            // without.
             let rng = t.constant(DType::I64, &[2], &[5.0, 6.0]);
             let (rows, none) = (ones.size(0), None::<Var<'_>>);
             let of_rows = ones.slice(1, 0, 2, 1);
@@ -511,7 +515,8 @@ fn a_rank_without_rows_adds_nothing_to_a_mean() {
     assert_eq!(means, [[2.5], [2.5]]);
 }
 
-/// Running means, say: the program for a last batch of another size is compared when they differ already.
+/// Running means, say: the program for a last batch of another size is compared when they differ
+/// already.
 #[test]
 fn state_that_ranks_write_from_their_own_rows_is_not_compared() {
     let step = TrainStep::new(Linear::new(WIDTH, 5), |t, model| {

@@ -1,4 +1,5 @@
-//! Every op at the edges of its domain: sizes of 0 and 1, attributes of any size, operands of any type.
+//! Every op at the edges of its domain: sizes of 0 and 1, attributes of any size, operands of any
+//! type.
 
 use crate::outcome::{Outcome, caught, follow};
 use crate::support::dice::Dice;

@@ -1,4 +1,5 @@
-//! The interface that users see: whatever is given to a training step, it is refused with a reason and leaves the store as it was.
+//! The interface that users see: whatever is given to a training step, it is refused with a reason
+//! and leaves the store as it was.
 
 use crate::outcome::caught;
 use crate::runs::contents;

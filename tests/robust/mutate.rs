@@ -131,8 +131,8 @@ fn spliced(dice: &mut Dice, text: &str, other: &str) -> String {
     lines.join("\n")
 }
 
-/// Follows the parser's errors until the text is a program: writes the type that an op gives, defines names that are missing,
-/// leaves lines out that are beyond repair.
+/// Follows the parser's errors until the text is a program: writes the type that an op gives,
+/// defines names that are missing, leaves lines out that are beyond repair.
 pub(crate) fn repaired(
     dice: &mut Dice,
     mut text: String,

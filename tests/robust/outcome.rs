@@ -1,4 +1,5 @@
-//! What becomes of a program: refused with a reason, or computed as the interpreter says. Anything else is a fault.
+//! What becomes of a program: refused with a reason, or computed as the interpreter says. Anything
+//! else is a fault.
 
 use crate::support::{self, dice::Dice};
 use std::any::Any;

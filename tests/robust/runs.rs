@@ -1,4 +1,5 @@
-//! Runs with wrong inputs, wrong state and data without meaning; and runs of one program by several threads.
+//! Runs with wrong inputs, wrong state and data without meaning; and runs of one program by several
+//! threads.
 
 use crate::outcome::{caught, devices};
 use crate::support;
@@ -112,8 +113,8 @@ fn broken(
     }
 }
 
-/// One random program, run with one thing wrong, then as it should be: the error names the thing, the state stays, and the run that
-/// follows is as if nothing had happened.
+/// One random program, run with one thing wrong, then as it should be: the error names the thing,
+/// the state stays, and the run that follows is as if nothing had happened.
 pub(crate) fn wrong_run(seed: u64, device: &Arc<dyn Device>) -> Result<bool, String> {
     let graph = program(seed, 8);
     let executable = load(&graph, device.clone()).strict(true);
@@ -148,7 +149,8 @@ pub(crate) fn wrong_run(seed: u64, device: &Arc<dyn Device>) -> Result<bool, Str
     if same { Ok(true) } else { Err("the run after an error gives something else".to_owned()) }
 }
 
-/// A training step with an embedding, a gather, a scatter and a loss over labels: each can meet data without meaning, and each has a line.
+/// A training step with an embedding, a gather, a scatter and a loss over labels: each can meet
+/// data without meaning, and each has a line.
 const STEP: &str = "
 graph @step(%token: i64[4], %place: i32[4, 3], %label: i64[4], %by: i64[4], %table: f32[5, 3] param, %sums: f32[6, 3] state, %count: i64[] state) {
   %0 = embedding %table, %token : f32[4, 3]

@@ -1,4 +1,5 @@
-//! One program before and after each pass, on many numbers: interpreted on a sample, compiled on all of them.
+//! One program before and after each pass, on many numbers: interpreted on a sample, compiled on
+//! all of them.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -46,7 +47,8 @@ pub(crate) fn casts(graph: &Graph) -> usize {
         .count()
 }
 
-/// Every 16-bit number, or a sample of wider ones: random bits, every special number, and the ties of each 16-bit float.
+/// Every 16-bit number, or a sample of wider ones: random bits, every special number, and the ties
+/// of each 16-bit float.
 fn numbers(dtype: DType, round: u64) -> Value {
     let mut bytes = Vec::with_capacity(NUMBERS * dtype.bytes());
     for i in 0..NUMBERS {
@@ -67,8 +69,9 @@ fn word(round: u64, i: usize) -> u64 {
     hasher.finish()
 }
 
-/// The bits of an f32: one third random, one third 16-bit numbers and what is next to them, one third ties between those and what
-/// is next to them; of both 16-bit floats in turn, and every twentieth a special number.
+/// The bits of an f32: one third random, one third 16-bit numbers and what is next to them, one
+/// third ties between those and what is next to them; of both 16-bit floats in turn, and every
+/// twentieth a special number.
 fn single(i: usize, word: u64) -> u32 {
     const SPECIAL: [u32; 16] = [
         0,
@@ -161,7 +164,8 @@ fn difference<'a>(
     })
 }
 
-/// The program, and all that passes make of it, give the same bits for every number; returns what is there before `fuse`.
+/// The program, and all that passes make of it, give the same bits for every number; returns what
+/// is there before `fuse`.
 #[track_caller]
 pub(crate) fn checked(what: &str, dtype: DType, program: Recorded<'_>) -> Verified {
     let before = recorded(dtype, program);

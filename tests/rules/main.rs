@@ -1,8 +1,8 @@
-//! The rules by which casts move, each by itself and bit by bit: on every 16-bit number, on ten million of f32 and on two million
-//! of f64, random with every special number and tie among them.
+//! The rules by which casts move, each by itself and bit by bit: on every 16-bit number, on ten
+//! million of f32 and on two million of f64, random with every special number and tie among them.
 //!
-//! L1 to L10 are the laws of casts: same dtype, casts of casts, there and back, rounding, movement, monotone selections, sharing, what
-//! casts never pass, narrow storage, and free widening.
+//! L1 to L10 are the laws of casts: same dtype, casts of casts, there and back, rounding, movement,
+//! monotone selections, sharing, what casts never pass, narrow storage, and free widening.
 //!
 //! `TRACECAST_NUMBERS` sets how many numbers of f32 each rule is tried on.
 
@@ -73,7 +73,8 @@ fn l5_casts_pass_movement() {
     ];
     for (what, moved) in moves {
         for low in [F16, BF16] {
-            // Widened, moved, narrowed: nothing is left. Narrowed behind the move: one narrowing in front of it.
+            // Widened, moved, narrowed: nothing is left. Narrowed behind the move: one narrowing in
+            // front of it.
             leaves(0, what, low, &|t, x| vec![moved(t, x.cast(F32)).cast(low)]);
             let placed = checked(what, F32, &|t, x| vec![moved(t, x.exp()).cast(low)]);
             let is_wide = |id| placed.node(id).results[0].dtype == F32;

@@ -1,5 +1,6 @@
-//! A scenario in both forms: after each call that a recorded step can say, the eager scaler and the recorded one have equal bits in
-//! every parameter, gradient, moment, count and flag, in the scale and in its tracker. Folding the scaler and threads change nothing.
+//! A scenario in both forms: after each call that a recorded step can say, the eager scaler and the
+//! recorded one have equal bits in every parameter, gradient, moment, count and flag, in the scale
+//! and in its tracker. Folding the scaler and threads change nothing.
 
 use crate::cases::read;
 use crate::plan::{End, Iteration};
@@ -40,7 +41,8 @@ pub(crate) fn scenario(eager: &Eager, case: &Value) -> Result<bool, String> {
     Ok(compared > 0)
 }
 
-/// Runs each iteration, and before that each part of it up to a call, and says how many states were compared.
+/// Runs each iteration, and before that each part of it up to a call, and says how many states were
+/// compared.
 fn compare_all(
     scene: Scene,
     options: &dyn Fn() -> Options,
@@ -101,7 +103,8 @@ fn copied(store: &Store) -> Result<Store, String> {
     Ok(copy)
 }
 
-/// Fails unless all that was found is as the eager form has it, and nothing else has changed there since the beginning.
+/// Fails unless all that was found is as the eager form has it, and nothing else has changed there
+/// since the beginning.
 fn same_state(found: &State, eager: &State, first: &State) -> Checked {
     let bits = |values: &[f64]| -> Vec<u64> {
         values.iter().map(|v| if v.is_nan() { f64::NAN } else { *v }.to_bits()).collect()
@@ -172,8 +175,8 @@ fn gradients(state: &State, params: usize) -> Value {
     (0..params).map(|i| grad(i).map_or(Value::Null, |all| all.iter().map(json).collect())).collect()
 }
 
-/// Scenarios that nobody recorded: every rule over two parameters and six iterations, some clipped, some with gradients that are not
-/// finite, with scales that are no powers of two among them.
+/// Scenarios that nobody recorded: every rule over two parameters and six iterations, some clipped,
+/// some with gradients that are not finite, with scales that are no powers of two among them.
 pub(crate) fn generated() -> Vec<Value> {
     let rules = [
         ("SGD", json!({"lr": 0.3})),

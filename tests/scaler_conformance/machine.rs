@@ -1,4 +1,5 @@
-//! The state machine of the scale over 100,000 updates against its formulae, and what the scaler does better without `parity`.
+//! The state machine of the scale over 100,000 updates against its formulae, and what the scaler
+//! does better without `parity`.
 
 use crate::cases::{class, eagers, read, same};
 use std::collections::BTreeMap;
@@ -82,7 +83,8 @@ fn updates_follow_the_formulae() {
     }
 }
 
-/// The recorded form, in which a flag comes from a gradient; scale and tracker are compared in every step.
+/// The recorded form, in which a flag comes from a gradient; scale and tracker are compared in
+/// every step.
 #[test]
 fn recorded_updates_follow_the_formulae() {
     let mut picks = flags();
@@ -140,7 +142,8 @@ fn scaler(parity: bool) -> EagerScaler {
     EagerScaler::new(options).expect("good factors").parity(parity)
 }
 
-/// PyTorch adds the flags of two devices to 2, and a fused kernel that tests for 1 updates with infinite gradients.
+/// PyTorch adds the flags of two devices to 2, and a fused kernel that tests for 1 updates with
+/// infinite gradients.
 #[test]
 fn flags_of_two_devices_are_joined() {
     let devices = eagers();

@@ -1,7 +1,9 @@
-//! The eager scaler against what PyTorch 2.15 was recorded to do, on the CPU and on the reference device.
+//! The eager scaler against what PyTorch 2.15 was recorded to do, on the CPU and on the reference
+//! device.
 //!
-//! The cases are `tests/data/gradscaler-cases.json`; `TRACECAST_CASES` names another folder with a file of that name. Scenarios are
-//! replayed call by call and, where a recorded step can say them, as recorded steps, which end in the bits of the calls; raw cases run through the raw ops; prose
+//! The cases are `tests/data/gradscaler-cases.json`; `TRACECAST_CASES` names another folder with a
+//! file of that name. Scenarios are replayed call by call and, where a recorded step can say them,
+//! as recorded steps, which end in the bits of the calls; raw cases run through the raw ops; prose
 //! entries map by name to tests in `prose.rs`.
 
 #![allow(clippy::print_stdout, reason = "the output says what was and was not covered")]

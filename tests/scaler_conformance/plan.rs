@@ -63,9 +63,9 @@ impl Call {
     }
 }
 
-/// A scenario as recorded steps; `None` if that cannot be said: a parameter of two optimizers, a sparse gradient, the raw op, a call
-/// before the first `scale`, a refusal that depends on an earlier one, a fused step that
-/// divides by a scale whose reciprocal is not exact.
+/// A scenario as recorded steps; `None` if that cannot be said: a parameter of two optimizers, a
+/// sparse gradient, the raw op, a call before the first `scale`, a refusal that depends on an
+/// earlier one, a fused step that divides by a scale whose reciprocal is not exact.
 pub(crate) fn plan(case: &Value) -> Option<Plan> {
     let mut params = Vec::new();
     let mut fused = false;
@@ -119,7 +119,8 @@ pub(crate) fn plan(case: &Value) -> Option<Plan> {
     acts.then_some(plan)
 }
 
-/// True if a fused step divides gradients by the scale, with other bits than a product with the reciprocal.
+/// True if a fused step divides gradients by the scale, with other bits than a product with the
+/// reciprocal.
 fn divides(current: &Iteration, op: &Value) -> bool {
     let opt = op["opt"].as_u64().unwrap_or(0) as usize;
     let scale = number(&op["after"]["scale"]);
@@ -149,7 +150,8 @@ impl Plan {
         }
     }
 
-    /// True if an optimizer steps without any gradient, which a recorded step refuses at once and a fused eager one in `update`.
+    /// True if an optimizer steps without any gradient, which a recorded step refuses at once and a
+    /// fused eager one in `update`.
     fn lacks_gradients(&self, current: &Iteration, op: &Value) -> bool {
         let opt = op["opt"].as_u64().unwrap_or(0) as usize;
         let mut own = (0..self.params.len()).filter(|i| self.params[*i].0 == opt);

@@ -164,7 +164,8 @@ fn gradient_of_scale(eager: &Eager, _: &Eager) -> Checked {
     same("gradient", &out["dx"].to_f64s(), &[2.0])
 }
 
-/// Tensors here are row-major always: the transposed layout is a copy, the first five columns another shape.
+/// Tensors here are row-major always: the transposed layout is a copy, the first five columns
+/// another shape.
 fn unscale(eager: &Eager, other: &Eager) -> Checked {
     let grad = |columns: usize, bad: Option<f64>| {
         let mut numbers = vec![4.0; 20 * columns];
@@ -393,7 +394,8 @@ fn invalidated(eager: &Eager, _: &Eager) -> Checked {
     Ok(())
 }
 
-/// An optimizer that takes the scaler does everything itself; one that takes scale and flag is told both for its step.
+/// An optimizer that takes the scaler does everything itself; one that takes scale and flag is told
+/// both for its step.
 fn scale_aware(eager: &Eager, _: &Eager) -> Checked {
     let param = Parameter::new(list(eager, "f32", &[1.0, 2.0]));
     let own = std::slice::from_ref(&param);

@@ -1,4 +1,5 @@
-//! Sharded training by ranks: each has a scaler and an optimizer of its own, and between `unscale_` and `step` they exchange their flags.
+//! Sharded training by ranks: each has a scaler and an optimizer of its own, and between `unscale_`
+//! and `step` they exchange their flags.
 
 use crate::cases::{read, same};
 use std::time::Duration;
@@ -59,7 +60,8 @@ impl Rank {
     }
 }
 
-/// Unscales on every rank and gives each of them the sum of the flags that the ranks have exchanged, which is returned.
+/// Unscales on every rank and gives each of them the sum of the flags that the ranks have
+/// exchanged, which is returned.
 fn reduce(ranks: &mut [Rank]) -> Result<f64, String> {
     let sum = Transfer::Reduce { across: Across::Sum, dtype: DType::F64 };
     let groups = threads(ranks.len(), Duration::from_secs(30));
@@ -122,7 +124,8 @@ pub(crate) fn rank_without_gradient(eager: &Eager, _: &Eager) -> Checked {
     same("rank 1", &ranks[1].state()?, &[8.0, 1.0, 1.0, 2.0])
 }
 
-/// Without an explicit `unscale_` there is nothing to reduce in between: one rank backs off, the other grows.
+/// Without an explicit `unscale_` there is nothing to reduce in between: one rank backs off, the
+/// other grows.
 pub(crate) fn fused_ranks_diverge(eager: &Eager, _: &Eager) -> Checked {
     let expected = [[8.0, 4.0, 4.0, 8.0], [8.0, 16.0, 16.0, 32.0]];
     for (grads, scales) in GRADS.into_iter().zip(expected) {
@@ -270,8 +273,8 @@ pub(crate) fn sparse(eager: &Eager, _: &Eager) -> Checked {
     Ok(())
 }
 
-/// Two ranks that own half of a parameter each end where one process with the plain scaler ends that owns all of it, also when a
-/// gradient of one half is infinite.
+/// Two ranks that own half of a parameter each end where one process with the plain scaler ends
+/// that owns all of it, also when a gradient of one half is infinite.
 pub(crate) fn as_one_process(eager: &Eager, _: &Eager) -> Checked {
     let options =
         || ScalerOptions { init_scale: 2048.0, growth_interval: 3, ..ScalerOptions::default() };

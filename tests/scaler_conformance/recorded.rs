@@ -1,5 +1,5 @@
-//! Scenarios as recorded steps: the calls between two updates inside one trace, which must end in the same bits, or be refused
-//! where PyTorch refuses them.
+//! Scenarios as recorded steps: the calls between two updates inside one trace, which must end in
+//! the same bits, or be refused where PyTorch refuses them.
 
 use crate::cases::{number, numbers, same, tensor};
 use crate::plan::{Call, End, Iteration, Plan, plan};
@@ -29,7 +29,8 @@ impl Scene {
         let rules = described.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
         let disabled = case["config"]["enabled"] == false;
         if plan.leaves_out_gradients && (disabled || rules.iter().any(|rule| rule.counts_steps())) {
-            // One count serves all parameters of a recorded optimizer, and one without gradients does not step by itself.
+            // One count serves all parameters of a recorded optimizer, and one without gradients
+            // does not step by itself.
             return Ok(None);
         }
         let mut store = Store::new();
@@ -82,8 +83,9 @@ pub(crate) fn load(store: &mut Store, state: &Value) -> Checked {
     Ok(())
 }
 
-/// The calls of an iteration as a program. Its outputs are `gradI` for the gradient of each parameter, unless an optimizer takes the
-/// scale itself, and `foundI` for the flag of each optimizer.
+/// The calls of an iteration as a program. Its outputs are `gradI` for the gradient of each
+/// parameter, unless an optimizer takes the scale itself, and `foundI` for the flag of each
+/// optimizer.
 pub(crate) fn record(
     options: Options,
     plan: &Plan,

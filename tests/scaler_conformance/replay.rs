@@ -18,8 +18,8 @@ pub(crate) struct World {
     close: Closeness,
 }
 
-/// How close numbers have to come: equal, unless a root, a power or a sum of several products is in them, whose last bit PyTorch
-/// itself gives differently in its several implementations.
+/// How close numbers have to come: equal, unless a root, a power or a sum of several products is in
+/// them, whose last bit PyTorch itself gives differently in its several implementations.
 pub(crate) struct Closeness {
     exact: bool,
 }
@@ -314,8 +314,8 @@ impl World {
             let loss = self.eager.tensor(tracecast::Tensor::scalar(1.0f32));
             self.scaler.step_with_closure(optimizer, || Ok(loss)).map(|_| true)
         } else {
-            // There are no positional arguments that could go unnoticed: a closure passed as one is called by the optimizer and
-            // changes nothing here.
+            // There are no positional arguments that could go unnoticed: a closure passed as one is
+            // called by the optimizer and changes nothing here.
             self.scaler.step(optimizer)
         };
         let Some(called) = outcome(result, op.get("error"))? else { return Ok(()) };

@@ -1,4 +1,5 @@
-//! The training loops of the upstream suite: two linear layers, four iterations, one of them with a bad gradient.
+//! The training loops of the upstream suite: two linear layers, four iterations, one of them with a
+//! bad gradient.
 
 use crate::cases::{read, same};
 use tracecast::amp::{EagerScaler, GradScaler, ScalerOptions, autocast};
@@ -269,7 +270,8 @@ pub(crate) fn multiple(eager: &Eager, _: &Eager) -> Checked {
     same("scale", &[scaler.get_scale().map_err(text)?], &[512.0])
 }
 
-/// A fused optimizer ends in the same bits as one that is not, with and without an explicit `unscale_`. There is no amsgrad here.
+/// A fused optimizer ends in the same bits as one that is not, with and without an explicit
+/// `unscale_`. There is no amsgrad here.
 pub(crate) fn fused(eager: &Eager, _: &Eager) -> Checked {
     let rules: [fn() -> Box<dyn Optimizer>; 4] = [
         || Box::new(Sgd::new(0.1).momentum(0.9)),
@@ -330,7 +332,8 @@ pub(crate) fn recorded_loop(eager: &Eager, _: &Eager) -> Checked {
     Ok(())
 }
 
-/// The norm of the unscaled gradients, found with the scaled loss, is a part of the loss: gradients of gradients.
+/// The norm of the unscaled gradients, found with the scaled loss, is a part of the loss: gradients
+/// of gradients.
 pub(crate) fn penalty(eager: &Eager, _: &Eager) -> Checked {
     let program = jit(Options::new().on(eager.device().clone()), |t| {
         let params: Vec<_> = (0..4).map(|i| t.input(&format!("p{i}"))).collect();

@@ -25,8 +25,8 @@ fn run(step: &TrainStep, store: &mut Store, number: u64) -> f32 {
     step.run(store, &[("x", &x), ("y", &y), ("poison", &poison)]).unwrap().loss
 }
 
-/// Defect 2 of JMP, whose state loses its floor at the boundary of a compiled function: everything a scaler is survives other
-/// programs, a file, and a step that is built anew.
+/// Defect 2 of JMP, whose state loses its floor at the boundary of a compiled function: everything
+/// a scaler is survives other programs, a file, and a step that is built anew.
 #[test]
 fn state_survives_a_checkpoint() {
     let whole = step();
@@ -55,7 +55,8 @@ fn state_survives_a_checkpoint() {
     assert!(reached, "the floor was reached");
 }
 
-/// The same for the eager form, whose state goes on in a new scaler or in a recorded step, and comes back.
+/// The same for the eager form, whose state goes on in a new scaler or in a recorded step, and
+/// comes back.
 #[test]
 fn eager_state_goes_on_elsewhere() {
     let eager = Eager::new(Options::new()).unwrap();
@@ -90,8 +91,8 @@ fn eager_state_goes_on_elsewhere() {
     }
 }
 
-/// Defect 12: OpenSeq2Seq's LogMax averages logarithms, but after an overflow feeds them 2^16 instead of a logarithm, and the scale
-/// falls to its least value for hundreds of steps.
+/// Defect 12: OpenSeq2Seq's LogMax averages logarithms, but after an overflow feeds them 2^16
+/// instead of a logarithm, and the scale falls to its least value for hundreds of steps.
 #[test]
 fn one_overflow_does_not_ruin_the_average() {
     let step = super::policies::stream(ScalerSettings::default().policy(LogMax::default()));

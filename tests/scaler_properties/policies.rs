@@ -1,10 +1,12 @@
-//! Policies for the next scale: fewer skipped steps than with back-off, and a scale that follows the gradients.
+//! Policies for the next scale: fewer skipped steps than with back-off, and a scale that follows
+//! the gradients.
 
 use super::number;
 use tracecast::amp::{Histogram, LogMax, ScalePolicy, ScalerSettings};
 use tracecast::prelude::*;
 
-/// A step whose gradient is the input `g` times the scale in f16, as it comes out of a backward pass in f16.
+/// A step whose gradient is the input `g` times the scale in f16, as it comes out of a backward
+/// pass in f16.
 pub(crate) fn stream(settings: ScalerSettings) -> Jit {
     jit(Options::new().threads(1), move |t| {
         let (w, sgd) = (t.param("w"), Sgd::new(0.0));

@@ -1,4 +1,5 @@
-//! Calls and settings of a recorded scaler without meaning: each is an error of the trace with advice, and a line.
+//! Calls and settings of a recorded scaler without meaning: each is an error of the trace with
+//! advice, and a line.
 
 use tracecast::amp::{Histogram, LogMax, Nested, ScalerSettings};
 use tracecast::prelude::*;
@@ -125,7 +126,8 @@ fn gradients_of_16_bits_and_numbers_are_refused() {
     assert!(nothing.contains("call backward() before step()"), "{nothing}");
 }
 
-/// S4: settings with which the scale would not stay finite and positive, or not exact where that is asked for.
+/// S4: settings with which the scale would not stay finite and positive, or not exact where that is
+/// asked for.
 #[test]
 fn settings_that_end_badly_are_refused() {
     let options = |init_scale, growth_factor, backoff_factor| ScalerOptions {
@@ -194,7 +196,8 @@ fn inexact_factors_are_warned_about() {
     );
 }
 
-/// S4 over many overflows: without `parity` the scale stops at 2^-126, whose reciprocal is finite; with it, at zero.
+/// S4 over many overflows: without `parity` the scale stops at 2^-126, whose reciprocal is finite;
+/// with it, at zero.
 #[test]
 fn the_scale_stays_positive() {
     let last = |settings: ScalerSettings| {
@@ -211,7 +214,8 @@ fn the_scale_stays_positive() {
     assert_eq!(last(ScalerSettings::default().parity(true)), 0.0);
 }
 
-/// The second check sees what the first cannot: an overflow of the division by a scale below one, and what came after it.
+/// The second check sees what the first cannot: an overflow of the division by a scale below one,
+/// and what came after it.
 #[test]
 fn updates_are_checked_on_request() {
     let run = |check: bool, scale: f64, grad: f32, factor: f32| {

@@ -1,4 +1,5 @@
-//! S5: the host reads nothing between the first and the last kernel of a recorded step, skipped or not.
+//! S5: the host reads nothing between the first and the last kernel of a recorded step, skipped or
+//! not.
 
 use super::number;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! A `Jit` under several threads: what is compiled already never waits, what is new is compiled once, and failures are everybody's.
+//! A `Jit` under several threads: what is compiled already never waits, what is new is compiled
+//! once, and failures are everybody's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
-//! Memory that is missing: an error that names the program, state as it was, and the next run as if nothing had happened.
+//! Memory that is missing: an error that names the program, state as it was, and the next run as if
+//! nothing had happened.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,6 @@
-//! Programs that are wide: many numbers, operands, ports, rules. All of them are compiled in time that grows with their size and not faster; what
-//! can be told without a clock is told here, and `cargo bench --bench serving -- wide` has the clock.
+//! Programs that are wide: many numbers, operands, ports, rules. All of them are compiled in time
+//! that grows with their size and not faster; what can be told without a clock is told here, and
+//! `cargo bench --bench serving -- wide` has the clock.
 
 use tracecast::compile_reported;
 use tracecast::ir::ops::view::cat;

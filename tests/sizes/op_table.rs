@@ -1,5 +1,6 @@
-//! Every op of the table with names for the sizes of its operands: at the sizes of its samples and at others, 0 and 1 among them, types, values
-//! and gradients are those of the program with numbers, in two named ops but for the order of sums where a name is 1.
+//! Every op of the table with names for the sizes of its operands: at the sizes of its samples and
+//! at others, 0 and 1 among them, types, values and gradients are those of the program with
+//! numbers, in two named ops but for the order of sums where a name is 1.
 
 use crate::support::dice::Dice;
 use crate::support::{difference, expected, value};
@@ -36,7 +37,8 @@ fn program(op: &'static OpDef, sample: &Sample, names: &Values) -> Result<Graph,
     tracer.finish()
 }
 
-/// The sample with another size in the place of every size that `with` knows, in types and in attributes that are sizes.
+/// The sample with another size in the place of every size that `with` knows, in types and in
+/// attributes that are sizes.
 fn with_sizes(op: &OpDef, sample: &Sample, with: &dyn Fn(usize) -> Size) -> Sample {
     let mut out = sample.clone();
     let of = |n: i64| usize::try_from(n).map_or(Size::from(n), with);
@@ -134,8 +136,9 @@ impl Tally {
     }
 }
 
-/// Ops whose gradients have sums of another order where a name is 1. The gradient of an operand sums over every axis of which it has a written 1, also over one of 1,
-/// and not over one whose name is 1 (`Var::sum_to`): there a row has other axes.
+/// Ops whose gradients have sums of another order where a name is 1. The gradient of an operand
+/// sums over every axis of which it has a written 1, also over one of 1, and not over one whose
+/// name is 1 (`Var::sum_to`): there a row has other axes.
 const SUMMED_IN_ANOTHER_ORDER: [&str; 2] = ["batch_norm_backward", "expand"];
 
 /// True if results differ by what another order of a sum makes of it.
@@ -162,7 +165,8 @@ fn ops_with_names_are_the_ops_with_their_numbers() {
                 sample.operands.iter().flat_map(|(ty, _)| ty.shape.numbers()).collect();
             sizes.sort_unstable();
             sizes.dedup();
-            // A 1 that is written stretches, one that is a name does not; the state of random numbers has as many numbers as it has.
+            // A 1 that is written stretches, one that is a name does not; the state of random
+            // numbers has as many numbers as it has.
             let split = op.schema.operands.iter().zip(&sample.groups);
             let names = split.flat_map(|(operand, n)| vec![operand.name; usize::from(*n)]);
             let operands = names.zip(&sample.operands);

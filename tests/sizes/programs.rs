@@ -1,4 +1,5 @@
-//! Whole programs with names: training steps at random sizes, bit for bit the programs that are traced with the numbers.
+//! Whole programs with names: training steps at random sizes, bit for bit the programs that are
+//! traced with the numbers.
 
 use crate::options;
 use crate::support::dice::Dice;
@@ -39,7 +40,8 @@ fn attention(t: &Trace, [batch, length]: Sizes) {
     t.output("loss", loss);
 }
 
-/// Attention of every kind with given numbers of queries and keys: masks, what is causal, and dropout.
+/// Attention of every kind with given numbers of queries and keys: masks, what is causal, and
+/// dropout.
 fn attends(t: &Trace, [queries, keys]: Sizes) {
     let input = |name, rows| t.input_of(name, TensorType::new(DType::F32, sizes![2, rows, 6]));
     let (x, y) = (input("x", queries), input("y", keys));
@@ -86,7 +88,8 @@ fn attends(t: &Trace, [queries, keys]: Sizes) {
     }
 }
 
-/// The layer of attention over sequences of some length, with weights and without them, with a mask and with padding.
+/// The layer of attention over sequences of some length, with weights and without them, with a mask
+/// and with padding.
 fn layers(t: &Trace, [batch, length]: Sizes) {
     let x = t.input_of("x", TensorType::new(DType::F32, sizes![batch, length, 6]));
     let y = t.input_of("y", TensorType::new(DType::F32, sizes![batch, length]));

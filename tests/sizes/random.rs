@@ -1,4 +1,5 @@
-//! Random programs with names, gradients included, at random sizes: bit for bit the same programs traced with the numbers.
+//! Random programs with names, gradients included, at random sizes: bit for bit the same programs
+//! traced with the numbers.
 
 use crate::options;
 use crate::support::dice::Dice;
@@ -10,7 +11,8 @@ use tracecast_ir::{Values, eval::Value};
 const PROGRAMS: u64 = 1000;
 const ROUNDS: usize = 5;
 
-/// How many other programs are compiled to machine code, unless `TRACECAST_RANDOM_PROGRAMS` says another number.
+/// How many other programs are compiled to machine code, unless `TRACECAST_RANDOM_PROGRAMS` says
+/// another number.
 const COMPILED: u64 = 150;
 
 /// What a program does next, on values by their numbers in the order of making.
@@ -162,7 +164,8 @@ fn tensor(dice: &mut Dice, shape: &[usize]) -> Tensor {
     Tensor::new(shape, &numbers.collect::<Vec<f32>>()).unwrap()
 }
 
-/// The first difference that is more than the sign of a zero: an axis of size 1 that is written is not summed, one that is a name is.
+/// The first difference that is more than the sign of a zero: an axis of size 1 that is written is
+/// not summed, one that is a name is.
 fn difference(found: &Value, wanted: &Value) -> Option<usize> {
     if found.ty != wanted.ty {
         return Some(0);
@@ -190,7 +193,8 @@ fn compiled_code_serves_all_sizes() {
     each_program(PROGRAMS..PROGRAMS + asked.unwrap_or(COMPILED), of);
 }
 
-/// Runs programs with names at several sizes, and compares them with the same programs with numbers on the device that interprets.
+/// Runs programs with names at several sizes, and compares them with the same programs with numbers
+/// on the device that interprets.
 fn each_program(seeds: std::ops::Range<u64>, options_of: impl Fn(u64) -> Options) {
     let programs = (seeds.end - seeds.start) as usize;
     let (mut compared, mut guarded, mut steps_seen) = (0, 0, 0);

@@ -13,7 +13,8 @@ impl Dice {
         Dice { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678, given: Vec::new() }
     }
 
-    /// Dice that show these bytes, one throw a byte, before they are random: whoever chooses the bytes chooses what is made of them.
+    /// Dice that show these bytes, one throw a byte, before they are random: whoever chooses the
+    /// bytes chooses what is made of them.
     #[allow(dead_code, reason = "only fuzz targets choose")]
     pub(crate) fn given(bytes: &[u8]) -> Self {
         Dice { given: bytes.iter().rev().copied().collect(), ..Dice::new(0) }

@@ -1,7 +1,10 @@
-//! Guard mode: with `TRACECAST_GUARD` set, buffers and scratch end at a page that nobody may touch, and every kernel has operands of its own.
+//! Guard mode: with `TRACECAST_GUARD` set, buffers and scratch end at a page that nobody may touch,
+//! and every kernel has operands of its own.
 //!
-//! A read or a write beyond a buffer then ends the process at the instruction that does it. Operands end less than a cache line in front of their guard
-//! page, at it if they are whole lines, whatever their size; scratch ends within 64 bytes of it, and has none from 2 MiB on, where it is a mapping.
+//! A read or a write beyond a buffer then ends the process at the instruction that does it.
+//! Operands end less than a cache line in front of their guard page, at it if they are whole lines,
+//! whatever their size; scratch ends within 64 bytes of it, and has none from 2 MiB on, where it is
+//! a mapping.
 
 #![allow(
     unsafe_code,
@@ -34,13 +37,15 @@ fn is_on() -> bool {
     MODE.load(Ordering::Relaxed) == 2
 }
 
-/// The allocator of the tests: in guard mode bytes and cache lines lie between guard pages, and everything else where the system puts it.
+/// The allocator of the tests: in guard mode bytes and cache lines lie between guard pages, and
+/// everything else where the system puts it.
 struct Guarding;
 
 #[global_allocator]
 static ALLOCATOR: Guarding = Guarding;
 
-/// A block between two guard pages: the bytes of a page, those of the pages between, and where the block begins in the first of them.
+/// A block between two guard pages: the bytes of a page, those of the pages between, and where the
+/// block begins in the first of them.
 fn between(layout: Layout) -> Option<[usize; 3]> {
     let is_buffer = layout.align() == 1 || layout.align() >= LINE;
     if !is_buffer || layout.size() <= LINE || !is_on() {
@@ -53,8 +58,9 @@ fn between(layout: Layout) -> Option<[usize; 3]> {
     Some([page, whole, start - start % layout.align()])
 }
 
-// SAFETY: a guarded block is a mapping of its own, aligned as the layout says, and unmapped as a whole; whether a block is guarded follows from its layout
-// and from the mode, which does not change. All other blocks are the system's.
+// SAFETY: a guarded block is a mapping of its own, aligned as the layout says, and unmapped as a
+// whole; whether a block is guarded follows from its layout and from the mode, which does not
+// change. All other blocks are the system's.
 unsafe impl GlobalAlloc for Guarding {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some([page, whole, start]) = between(layout) else {
@@ -85,7 +91,8 @@ unsafe impl GlobalAlloc for Guarding {
     }
 }
 
-/// Memory of that many bytes and what is left of a cache line: of the heap, where [`HostMemory::new`] has a mapping without guard pages from 2 MiB on.
+/// Memory of that many bytes and what is left of a cache line: of the heap, where
+/// [`HostMemory::new`] has a mapping without guard pages from 2 MiB on.
 fn operand(len: usize) -> Result<HostMemory> {
     // Blocks of one line are not guarded.
     let whole = len.next_multiple_of(LINE).max(2 * LINE);
@@ -105,7 +112,8 @@ pub fn guarded(device: CpuDevice) -> Arc<dyn Device> {
     if is_on() { Arc::new(Apart(device)) } else { Arc::new(device) }
 }
 
-/// A device whose kernels work on copies of their operands, each between guard pages: the runtime puts operands side by side.
+/// A device whose kernels work on copies of their operands, each between guard pages: the runtime
+/// puts operands side by side.
 #[derive(Debug)]
 struct Apart(CpuDevice);
 

@@ -1,7 +1,8 @@
-//! Random programs as people write them: layers under autocast whose weights and activations are used several times.
+//! Random programs as people write them: layers under autocast whose weights and activations are
+//! used several times.
 //!
-//! In `random` hardly any value is cast twice; here most are, so that it shows which casts are shared and in which order and dtype
-//! gradients are summed.
+//! In `random` hardly any value is cast twice; here most are, so that it shows which casts are
+//! shared and in which order and dtype gradients are summed.
 
 use super::dice::Dice;
 use super::random::{moved_on, region};

@@ -1,4 +1,5 @@
-//! What the table and property tests share: devices to compare, inputs, and running one program everywhere.
+//! What the table and property tests share: devices to compare, inputs, and running one program
+//! everywhere.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its own part of this module")]
 

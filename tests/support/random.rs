@@ -6,7 +6,8 @@ use tracecast_ir::ops::view;
 use tracecast_ir::policy::{DeviceType, Region};
 use tracecast_ir::{DType, Graph, Role, TensorType, Tracer, ValueId, Var};
 
-/// A random program of about `ops` ops. Indices are inputs named `index…`, to be filled with numbers below [`INDEX_LIMIT`].
+/// A random program of about `ops` ops. Indices are inputs named `index…`, to be filled with
+/// numbers below [`INDEX_LIMIT`].
 pub(crate) fn program(seed: u64, ops: usize) -> Graph {
     drawn(&mut Dice::new(seed), seed, ops)
 }
@@ -105,7 +106,8 @@ pub(crate) fn region(low: Option<DType>, scope: u32) -> Region {
     })
 }
 
-/// The region left for another one, for an island without autocast, back from there, or with the cache switched.
+/// The region left for another one, for an island without autocast, back from there, or with the
+/// cache switched.
 pub(crate) fn moved_on(dice: &mut Dice, low: DType, from: Region) -> Region {
     match dice.below(4) {
         0 => region(Some(low), from.scope() + 1),
@@ -118,7 +120,8 @@ pub(crate) fn moved_on(dice: &mut Dice, low: DType, from: Region) -> Region {
     }
 }
 
-/// The gradients of one of the last values with respect to every float from outside, and sometimes the gradients of those.
+/// The gradients of one of the last values with respect to every float from outside, and sometimes
+/// the gradients of those.
 fn gradients(dice: &mut Dice, t: &Tracer, pool: &[Var<'_>]) {
     let floats: Vec<_> = pool.iter().copied().filter(|v| v.dtype().is_float()).collect();
     let ports: Vec<_> = t.with_graph(|g| g.ports().iter().map(|p| p.node).collect());
@@ -312,7 +315,8 @@ fn rows<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>, serial: usize) -> Var<'t
     }
 }
 
-/// Attention of queries to themselves or to keys and values from outside, under its own name or that of PyTorch's kernel.
+/// Attention of queries to themselves or to keys and values from outside, under its own name or
+/// that of PyTorch's kernel.
 fn attention<'t>(
     dice: &mut Dice,
     t: &'t Tracer,

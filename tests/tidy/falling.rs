@@ -1,4 +1,5 @@
-//! Counts that may only fall: circles of files inside `codegen`, and what is unsafe in its contractions. Tests are not counted.
+//! Counts that may only fall: circles of files inside `codegen`, and what is unsafe in its
+//! contractions. Tests are not counted.
 
 use crate::imports::{circles, file_imports, tokens};
 use crate::repository;

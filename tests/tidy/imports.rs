@@ -1,8 +1,9 @@
-//! Who imports whom: the rooms of a crate, which are the folders and the files beside `lib.rs` or `main.rs`, and the imports between
-//! them, by `use` and by paths in the midst of code. Read from source text; code for tests may import what it likes.
+//! Who imports whom: the rooms of a crate, which are the folders and the files beside `lib.rs` or
+//! `main.rs`, and the imports between them, by `use` and by paths in the midst of code. Read from
+//! source text; code for tests may import what it likes.
 //!
-//! The root file is a room of its own where it defines something. What it declares or only hands on is not: an import of such a name
-//! is one of the room that the name comes from.
+//! The root file is a room of its own where it defines something. What it declares or only hands on
+//! is not: an import of such a name is one of the room that the name comes from.
 
 use crate::source::code_without_tests;
 use crate::tree::Tree;
@@ -49,8 +50,8 @@ pub(crate) fn imports(tree: &Tree, src: &str) -> Imports {
     found
 }
 
-/// The files that each file of the crate imports, by the paths of their modules. A name that a module only hands on is imported from where it is
-/// defined.
+/// The files that each file of the crate imports, by the paths of their modules. A name that a
+/// module only hands on is imported from where it is defined.
 pub(crate) fn file_imports(tree: &Tree, src: &str) -> Imports {
     let files = tree.ending("rs").filter_map(|(path, text)| {
         let code = code_without_tests(path, text);
@@ -152,7 +153,8 @@ impl Modules {
         self.paths.range(path.clone()..).next().is_some_and(|found| found.starts_with(&path))
     }
 
-    /// A path as it is written in a module, from the root; `None` if it leads into another crate or is no import.
+    /// A path as it is written in a module, from the root; `None` if it leads into another crate or
+    /// is no import.
     fn absolute(&self, module: &[String], written: &[String]) -> Option<Vec<String>> {
         let (first, rest) = written.split_first()?;
         let mut path = match first.as_str() {
@@ -245,7 +247,8 @@ fn mentions(tokens: &[String], module: &[String], modules: &Modules) -> Vec<Ment
     found
 }
 
-/// Whether a path begins at this token: a word that is not behind `::`, and not that of a visibility.
+/// Whether a path begins at this token: a word that is not behind `::`, and not that of a
+/// visibility.
 fn begins_path(tokens: &[String], at: usize) -> bool {
     let before = at.checked_sub(1).map_or("", |before| tokens[before].as_str());
     let follows = tokens.get(at + 1).is_some_and(|next| next == "::");

@@ -1,5 +1,6 @@
-//! Nothing outside of the op table decides by a particular op: not by its name, not by its record, not by the text of an attribute.
-//! What is true of an op is a fact on its record; names print, and few places look ops up by them.
+//! Nothing outside of the op table decides by a particular op: not by its name, not by its record,
+//! not by the text of an attribute. What is true of an op is a fact on its record; names print, and
+//! few places look ops up by them.
 
 use crate::repository;
 use crate::source::code_without_tests;
@@ -130,7 +131,8 @@ fn the_kind_of_a_reduction_is_read_in_the_table_only() {
     none("reads the attribute `kind`", of_kind.map(|(path, ..)| path.to_owned()));
 }
 
-/// The sources of the crates, without the op table: paths, texts, and the code in them that is not for tests.
+/// The sources of the crates, without the op table: paths, texts, and the code in them that is not
+/// for tests.
 fn sources(tree: &Tree) -> impl Iterator<Item = (&str, &str, String)> {
     let is_source = |path: &str| {
         (path.starts_with("src/") || path.contains("/src/")) && !path.starts_with(TABLE)
@@ -167,7 +169,8 @@ fn quoting(tree: &Tree) -> Vec<String> {
     found.into_iter().collect()
 }
 
-/// True if a text begins there that is neither in a comment nor for tests: what stands before it is code.
+/// True if a text begins there that is neither in a comment nor for tests: what stands before it is
+/// code.
 fn is_code(source: &str, code: &str, at: usize) -> bool {
     let Some(before) = source[..at].trim_end().len().checked_sub(1) else { return true };
     code.as_bytes().get(before) == Some(&source.as_bytes()[before])

@@ -19,12 +19,13 @@ const PAGES: &[(&str, usize)] =
 /// References that are generated from code: they may be of any length and width.
 const GENERATED: [&str; 1] = ["docs/ops.md"];
 
-/// The longest line of Markdown text, in characters. Tables, code and the targets of links are exempt.
+/// The longest line of Markdown text, in characters. Tables, code and the targets of links are
+/// exempt.
 const LINE: usize = 100;
 
 /// Phrases with a plain word of the field in their place, in pieces so that this file passes:
-/// prefetched, gathered or deinterleaved, in place, rematerialised, streaming, stride, and the number's
-/// name.
+/// prefetched, gathered or deinterleaved, in place, rematerialised, streaming, stride, and the
+/// number's name.
 const PHRASES: [&str; 11] = [
     concat!("told", " apart"),
     concat!("brought", " together"),
@@ -42,8 +43,8 @@ const PHRASES: [&str; 11] = [
 /// An identifier that does not say what it holds: a workspace, a pool of outputs, buffers.
 const IDENTIFIER: &str = concat!("ro", "oms");
 
-/// How often these stand in the code, comments and pages of each crate that has any. Pages, tests and
-/// benches of the workspace count as those of `tracecast`.
+/// How often these stand in the code, comments and pages of each crate that has any. Pages, tests
+/// and benches of the workspace count as those of `tracecast`.
 const COUNTS: &[(&str, usize)] = &[];
 
 #[test]
@@ -57,6 +58,11 @@ fn pages_fit_their_limits() {
 #[test]
 fn lines_of_pages_are_short() {
     none("pages with lines beyond 100 characters: wrap them", too_wide(repository()));
+}
+
+#[test]
+fn lines_of_comments_are_short() {
+    none("comments with lines beyond 100 characters: wrap them", wide_comments(repository()));
 }
 
 #[test]
@@ -90,6 +96,28 @@ fn too_wide(tree: &Tree) -> Vec<String> {
     let mut wrong = Vec::new();
     for (path, text) in tree.ending("md").filter(|(path, _)| !GENERATED.contains(path)) {
         wrong.extend(wide_lines(text).into_iter().map(|line| format!("{path}:{line}")));
+    }
+    wrong
+}
+
+/// The comments of Rust files whose lines are too long.
+fn wide_comments(tree: &Tree) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (path, text) in tree.ending("rs") {
+        let blank = |line: &str| {
+            let start = line.trim_start();
+            let mark = start.len() - start.trim_start_matches('/').trim_start_matches('!').len();
+            let is_comment = start.starts_with("//");
+            if is_comment {
+                " ".repeat(line.len() - start.len() + mark) + &start[mark..]
+            } else {
+                String::new()
+            }
+        };
+        let comments: Vec<_> = text.lines().map(blank).collect();
+        wrong.extend(
+            wide_lines(&comments.join("\n")).into_iter().map(|line| format!("{path}:{line}")),
+        );
     }
     wrong
 }
@@ -153,7 +181,8 @@ fn phrases(tree: &Tree) -> BTreeMap<&'static str, BTreeMap<&str, usize>> {
     found
 }
 
-/// A text in lower case as one line, without what marks comments, so that phrases may go across lines.
+/// A text in lower case as one line, without what marks comments, so that phrases may go across
+/// lines.
 fn unwrapped(text: &str) -> String {
     let lines = text.lines().map(|line| line.trim_start().trim_start_matches(['/', '!']).trim());
     lines.collect::<Vec<_>>().join(" ").to_lowercase()
@@ -182,6 +211,9 @@ fn bad_prose_is_seen() {
     assert_eq!(too_wide(&good), [""; 0]);
     assert_eq!(too_long(&good.clone().with("docs/new/a.md", &format!("{long}é"))).len(), 1);
     assert_eq!(too_wide(&good.clone().with("new.md", &format!("a\n{wide}é\n"))).len(), 1);
+
+    let comment = format!("    /// {wide}\n    /// ```\n    /// {wide}\n    /// ```\n");
+    assert_eq!(wide_comments(&Tree::of(&[("a.rs", &comment)])), ["a.rs:1"]);
 
     assert_eq!(long_entries("# New\n\n- a\n  b\n- c\n\n- d\n\nText\nof\nthree\n"), [""; 0]);
     assert_eq!(long_entries("- a\n- b\n  c\n  d\n\n- e\n"), ["b\n  c\n  d"]);

@@ -1,4 +1,5 @@
-//! Rust source as the walls read it: what of a file is code and not text, and what of it is there for tests only.
+//! Rust source as the walls read it: what of a file is code and not text, and what of it is there
+//! for tests only.
 
 use crate::tree::none;
 
@@ -36,7 +37,8 @@ fn is_test_file(path: &str) -> bool {
     name == "tests.rs" || name.ends_with("_tests.rs") || parts.any(|folder| folder == "tests")
 }
 
-/// Where the items for tests only stand in code: from the attribute to the closing brace, or to the semicolon.
+/// Where the items for tests only stand in code: from the attribute to the closing brace, or to the
+/// semicolon.
 fn items_for_tests(code: &str) -> Vec<std::ops::Range<usize>> {
     let mut found: Vec<std::ops::Range<usize>> = Vec::new();
     for (start, _) in code.match_indices(FOR_TESTS) {
@@ -64,7 +66,8 @@ pub(crate) fn words(code: &str) -> impl Iterator<Item = &str> {
     code.split(|character: char| !character.is_alphanumeric() && character != '_')
 }
 
-/// Source text with its comments, strings and characters replaced by spaces: lines, and places within lines, stay what they are.
+/// Source text with its comments, strings and characters replaced by spaces: lines, and places
+/// within lines, stay what they are.
 pub(crate) fn code_of(source: &str) -> String {
     let mut code = String::with_capacity(source.len());
     let mut rest = source;

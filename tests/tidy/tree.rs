@@ -1,11 +1,12 @@
-//! [`Tree`]: the files of the working tree as paths and texts, so that every wall is a function over a value and can be tried on a
-//! broken copy. What the walls are is left to them.
+//! [`Tree`]: the files of the working tree as paths and texts, so that every wall is a function
+//! over a value and can be tried on a broken copy. What the walls are is left to them.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The endings of the files that a tree holds with their texts; of all others it knows the path only.
+/// The endings of the files that a tree holds with their texts; of all others it knows the path
+/// only.
 const READ: [&str; 5] = ["rs", "md", "toml", "tc", "yml"];
 
 /// Files by their path from the root, with `/` between the parts.
@@ -13,7 +14,8 @@ const READ: [&str; 5] = ["rs", "md", "toml", "tc", "yml"];
 pub(crate) struct Tree(BTreeMap<String, String>);
 
 impl Tree {
-    /// The working tree. Build folders and hidden folders are left out, apart from those of continuous integration.
+    /// The working tree. Build folders and hidden folders are left out, apart from those of
+    /// continuous integration.
     pub(crate) fn of_repository() -> Tree {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut tree = Tree::default();

@@ -1,4 +1,5 @@
-//! Sizes as sympy writes them, such as `2*s17` or `Max(1, s0 - 3)`, as [`Size`]s and claims about them.
+//! Sizes as sympy writes them, such as `2*s17` or `Max(1, s0 - 3)`, as [`Size`]s and claims about
+//! them.
 
 use tracecast_ir::{Claim, Size};
 
@@ -16,7 +17,8 @@ pub fn size(text: &str) -> Result<Size, String> {
     Ok(size)
 }
 
-/// Parses a relation of sizes, such as `s0 >= 2`, `Eq(Mod(s0, 4), 0)` or `Ne(s0, 1)`; the claims that hold with it.
+/// Parses a relation of sizes, such as `s0 >= 2`, `Eq(Mod(s0, 4), 0)` or `Ne(s0, 1)`; the claims
+/// that hold with it.
 ///
 /// # Errors
 /// As [`size`].

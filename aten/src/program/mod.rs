@@ -1,6 +1,7 @@
 //! [`Program`]: a graph of FX as a list of calls, recorded through the table.
 //!
-//! Python writes the list as JSON: the wheel compiles it, and tests replay recorded ones without Python.
+//! Python writes the list as JSON: the wheel compiles it, and tests replay recorded ones without
+//! Python.
 
 pub mod dtype;
 pub mod expression;
@@ -68,10 +69,12 @@ impl Program {
 
     /// Reads a program from JSON.
     ///
-    /// The object has `name`; `sizes`, each `[name, least, most or null, traced]`; `inputs`, each `[name, dtype, sizes]`; `calls`, each
-    /// `[name, overload, arguments, results, line, scope]`; `outputs`, each `[call or input, which result]`. An argument is
-    /// `[name or null, value]`, a result `[dtype, sizes]`. Values are null, truths, integers, texts and lists of JSON, or
-    /// `{"float": "0.1"}`, `{"tensor": [call, which]}`, `{"size": "2*s0"}`, `{"dtype": "float32"}`, `{"place": null}`.
+    /// The object has `name`; `sizes`, each `[name, least, most or null, traced]`; `inputs`, each
+    /// `[name, dtype, sizes]`; `calls`, each `[name, overload, arguments, results, line, scope]`;
+    /// `outputs`, each `[call or input, which result]`. An argument is `[name or null, value]`, a
+    /// result `[dtype, sizes]`. Values are null, truths, integers, texts and lists of JSON, or
+    /// `{"float": "0.1"}`, `{"tensor": [call, which]}`, `{"size": "2*s0"}`, `{"dtype": "float32"}`,
+    /// `{"place": null}`.
     ///
     /// # Errors
     /// Text that is no such object.

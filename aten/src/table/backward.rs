@@ -68,7 +68,8 @@ table! {
         call (dy: tensor, sizes: sizes, dim: int, start: int, end: int, step: int) call.filled(&sizes, dy.dtype(), 0.0).slice_scatter(dy, dim, Some(start), Some(end), step);
 }
 
-/// The gradients of a function from that of its result: the function is recorded and differentiated.
+/// The gradients of a function from that of its result: the function is recorded and
+/// differentiated.
 fn gradients<'t>(
     dy: Var<'t>,
     xs: &[Var<'t>],

@@ -1,4 +1,5 @@
-//! Bags of embeddings: `_embedding_bag` with the results that its gradients read, and these gradients.
+//! Bags of embeddings: `_embedding_bag` with the results that its gradients read, and these
+//! gradients.
 
 use super::table;
 use tracecast_ir::ops::prelude::*;
@@ -85,10 +86,11 @@ impl<'t> Bagged<'t> {
         )
     }
 
-    /// The reduced rows; the bag of each index; the number of indices in each bag; the index of each maximum.
+    /// The reduced rows; the bag of each index; the number of indices in each bag; the index of
+    /// each maximum.
     ///
-    /// As PyTorch's for the CPU, the second is empty and the third is zeros where no gradient reads them. The last is the third for other
-    /// modes than `max`.
+    /// As PyTorch's for the CPU, the second is empty and the third is zeros where no gradient reads
+    /// them. The last is the third for other modes than `max`.
     fn results(&self, weight: Var<'t>, weights: Option<Var<'t>>, scale: bool) -> [Var<'t>; 4] {
         let y = self.reduced(weight, weights, scale);
         if y.is_poison() {
@@ -125,7 +127,8 @@ impl<'t> Bagged<'t> {
         marks.slice(0, 0, length, 1).cumsum([0].dtype(self.offsets.dtype())).sub(1.0)
     }
 
-    /// The index of the first row that has the maximum of each bag, element by element; 0 where none has it.
+    /// The index of the first row that has the maximum of each bag, element by element; 0 where
+    /// none has it.
     fn maxima(&self, weight: Var<'t>, y: Var<'t>, bag: Var<'t>) -> Var<'t> {
         let (length, dtype) = (self.indices.size(0), self.offsets.dtype());
         let rows = weight.embedding(self.indices);
@@ -165,7 +168,8 @@ impl<'t> Bagged<'t> {
         Ok(t.grad(loss, &[table])[0])
     }
 
-    /// The gradient of the weights of single indices: the dot product of the row and the gradient of its bag.
+    /// The gradient of the weights of single indices: the dot product of the row and the gradient
+    /// of its bag.
     fn gradient_of_weights(&self, dy: Var<'t>, weight: Var<'t>) -> Var<'t> {
         let wide = dy.dtype().compute();
         let bag = self.bag_of_each(dy.size(0));

@@ -74,7 +74,8 @@ pub(crate) fn schemas() -> &'static Schemas {
     &SCHEMAS
 }
 
-/// Writes entries: a schema, the names and kinds of the arguments that are asked for, in order, and what they are recorded as.
+/// Writes entries: a schema, the names and kinds of the arguments that are asked for, in order, and
+/// what they are recorded as.
 macro_rules! table {
     ($($schema:literal => $($call:ident)? ($($name:ident: $kind:ident),*) $body:expr;)*) => {
         pub(super) const TABLE: &[$crate::table::Overload] = &[$($crate::table::Overload {

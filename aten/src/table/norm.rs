@@ -38,7 +38,8 @@ table! {
 
 type Pair<'t> = [Option<Var<'t>>; 2];
 
-/// Running statistics after a batch of `count` elements for each channel, with this mean and this variance.
+/// Running statistics after a batch of `count` elements for each channel, with this mean and this
+/// variance.
 fn moved<'t>(
     old: Pair<'t>,
     [mean, variance]: [Var<'t>; 2],

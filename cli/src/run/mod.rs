@@ -17,9 +17,11 @@ use crate::target::Target;
 
 /// Compiles a program and runs it once on arrays from a file
 ///
-/// Every port of the program, state included, is an array of the same name and type, but for what an archive or --weights has; names of sizes are worth
-/// what the arrays have. numpy has no bf16: for a bf16 port the array may be
-/// f32, and a bf16 result is written as f32 with a note that this tool reads. What is written are the results, and the state that the program gives a next value, each under its name.
+/// Every port of the program, state included, is an array of the same name and type, but for what
+/// an archive or --weights has; names of sizes are worth what the arrays have. numpy has no bf16:
+/// for a bf16 port the array may be f32, and a bf16 result is written as f32 with a note that this
+/// tool reads. What is written are the results, and the state that the program gives a next value,
+/// each under its name.
 #[derive(clap::Args)]
 pub(crate) struct Run {
     #[command(flatten)]
@@ -171,7 +173,8 @@ pub(crate) struct Arrays<'f> {
 }
 
 impl<'f> Arrays<'f> {
-    /// The arrays of the file; each has to belong to a port, and each port has one that the store lacks. None of them is unpacked yet.
+    /// The arrays of the file; each has to belong to a port, and each port has one that the store
+    /// lacks. None of them is unpacked yet.
     fn open(file: &'f Path, ports: &[Port], store: &Store) -> Result<Self, Failure> {
         let arrays = Arrays { file, archive: npz::Archive::open(file)? };
         let known = |name: &&str| ports.iter().any(|port| port.name == **name);
@@ -191,7 +194,8 @@ impl<'f> Arrays<'f> {
         self.archive.names().any(|known| known == port.name)
     }
 
-    /// Errors unless the array of the port, if there is one, has its type or that in which numpy holds it.
+    /// Errors unless the array of the port, if there is one, has its type or that in which numpy
+    /// holds it.
     fn check(&mut self, port: &Port) -> Result<(), Failure> {
         let Port { name, ty, .. } = port;
         if !self.has(port) {

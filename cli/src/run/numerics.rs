@@ -11,13 +11,14 @@ use crate::failure::Failure;
 /// What is asked about the numbers of a program.
 #[derive(clap::Args)]
 pub(super) struct Look {
-    /// Tells which op makes the first inf or NaN, with its line and the range of its operands; then the exit code is 1. For this the
-    /// program runs op by op in the interpreter
+    /// Tells which op makes the first inf or NaN, with its line and the range of its operands; then
+    /// the exit code is 1. For this the program runs op by op in the interpreter
     #[arg(long)]
     check_finite: bool,
 
-    /// Tells for each value and each dtype the range of its numbers, and the shares that are zero, subnormal, close to overflow, inf or
-    /// NaN. For this the program runs op by op in the interpreter
+    /// Tells for each value and each dtype the range of its numbers, and the shares that are zero,
+    /// subnormal, close to overflow, inf or NaN. For this the program runs op by op in the
+    /// interpreter
     #[arg(long)]
     stats: bool,
 
@@ -32,7 +33,8 @@ impl Look {
         self.check_finite || self.stats
     }
 
-    /// Runs the program op by op, if something is asked; writes the answers. Returns how many ops have made an inf or a NaN.
+    /// Runs the program op by op, if something is asked; writes the answers. Returns how many ops
+    /// have made an inf or a NaN.
     pub(super) fn execute(
         &self,
         graph: &Graph,

@@ -37,7 +37,8 @@ impl Latencies {
         self.counts.iter().sum()
     }
 
-    /// The time that this part of the runs took at most, rounded up to the end of a step; zero if there were none.
+    /// The time that this part of the runs took at most, rounded up to the end of a step; zero if
+    /// there were none.
     pub(super) fn at(&self, part: f64) -> Duration {
         let wanted = (self.count() as f64 * part).ceil().max(1.0) as u64;
         let mut sum = 0;

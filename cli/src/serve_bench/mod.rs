@@ -1,4 +1,5 @@
-//! `tracecast serve-bench`: how fast a program serves several threads from one set of weights, and how much memory that takes.
+//! `tracecast serve-bench`: how fast a program serves several threads from one set of weights, and
+//! how much memory that takes.
 
 mod latency;
 
@@ -20,8 +21,9 @@ use latency::Latencies;
 
 /// Runs a program from several threads for a while: throughput, latency, memory
 ///
-/// All threads share one set of weights and run the program on one thread each, on arrays of their own: floats evenly distributed from 0 to 1, integers
-/// 0, but for what an archive or --weights has. A program that replaces state runs on a store for each thread.
+/// All threads share one set of weights and run the program on one thread each, on arrays of their
+/// own: floats evenly distributed from 0 to 1, integers 0, but for what an archive or --weights
+/// has. A program that replaces state runs on a store for each thread.
 #[derive(clap::Args)]
 pub(crate) struct ServeBench {
     #[command(flatten)]

@@ -125,7 +125,8 @@ impl Exported<'_> {
         Ok(step.build()?)
     }
 
-    /// The model and its arrays under the same names and in the same dtypes. A model of one input takes `x`.
+    /// The model and its arrays under the same names and in the same dtypes. A model of one input
+    /// takes `x`.
     fn fitted(
         &self,
         model: Model,
@@ -169,7 +170,8 @@ impl Exported<'_> {
         Ok((model, data))
     }
 
-    /// Rows of a batch: those that the model was exported for, or if that size is a name, as many as the digits have.
+    /// Rows of a batch: those that the model was exported for, or if that size is a name, as many
+    /// as the digits have.
     fn rows(&self, model: &Model, data: &Dataset) -> Result<usize, Failure> {
         let sizes =
             model.exported().inputs().iter().filter_map(|input| input.ty.shape.iter().next());

@@ -53,7 +53,8 @@ pub(crate) struct Settings {
     pub(crate) load: Option<PathBuf>,
 }
 
-/// What is kept of a training besides the state of its step: a checkpoint holds it as entries of the store.
+/// What is kept of a training besides the state of its step: a checkpoint holds it as entries of
+/// the store.
 #[derive(Clone)]
 pub(crate) struct Progress {
     pub(crate) epochs: usize,
@@ -150,7 +151,8 @@ impl Mode {
         folder.join(format!("{}.safetensors", self.name()))
     }
 
-    /// Puts the state to begin with into the store: one that was saved, if there is one to go on from.
+    /// Puts the state to begin with into the store: one that was saved, if there is one to go on
+    /// from.
     pub(crate) fn start(
         self,
         step: &TrainStep,
@@ -237,7 +239,8 @@ pub(crate) fn steps_per_epoch(data: &Dataset) -> usize {
     data.len().div_ceil(BATCH)
 }
 
-/// Compiles the step for a whole batch and for the last one of an epoch; returns the time that the first took.
+/// Compiles the step for a whole batch and for the last one of an epoch; returns the time that the
+/// first took.
 fn prepare(step: &TrainStep, store: &Store, data: &Dataset) -> Result<f64, Failure> {
     let prepare = |rows: usize| {
         let (x, y) = batch(data, &(0..rows).collect::<Vec<_>>())?;
@@ -253,7 +256,8 @@ fn prepare(step: &TrainStep, store: &Store, data: &Dataset) -> Result<f64, Failu
     Ok(time)
 }
 
-/// The share of these rows whose class the model finds, in percent; the model answers in f32 in every mode.
+/// The share of these rows whose class the model finds, in percent; the model answers in f32 in
+/// every mode.
 pub(crate) fn accuracy(
     step: &TrainStep,
     store: &mut Store,

@@ -18,7 +18,8 @@ pub(crate) enum Network {
     /// One hidden layer of 128
     #[default]
     Mlp,
-    /// Two convolutions of 32 and 64 channels, each with batch norm and largest elements of 2 × 2, of rows that are square images
+    /// Two convolutions of 32 and 64 channels, each with batch norm and largest elements of 2 × 2,
+    /// of rows that are square images
     Cnn,
 }
 

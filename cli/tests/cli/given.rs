@@ -1,4 +1,5 @@
-//! What the tool is given: programs with named sizes, files that are no archives, choices of training.
+//! What the tool is given: programs with named sizes, files that are no archives, choices of
+//! training.
 
 use super::{Scratch, array, bad, example, good, piped};
 use std::fs;

@@ -1,4 +1,5 @@
-//! The tool as its users meet it: arguments, standard input and files in; text, files and exit codes out.
+//! The tool as its users meet it: arguments, standard input and files in; text, files and exit
+//! codes out.
 
 #![allow(clippy::unwrap_used, reason = "a test says what must hold, in its helpers too")]
 
@@ -47,7 +48,8 @@ fn good_piped(arguments: &[&str], input: &str) -> String {
     out
 }
 
-/// Runs the tool, which has to end with this code, an error that says all of this, and nothing on standard output.
+/// Runs the tool, which has to end with this code, an error that says all of this, and nothing on
+/// standard output.
 fn bad(code: i32, arguments: &[&str], input: &str, says: &[&str]) {
     let ran = piped(arguments, input);
     assert_eq!((ran.code, ran.out.as_str()), (Some(code), ""), "{arguments:?}: {}", ran.err);

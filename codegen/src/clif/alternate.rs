@@ -1,4 +1,5 @@
-//! Scalar phases that do nothing but put elements of two rows in memory in turn: vectors of 16 bytes.
+//! Scalar phases that do nothing but put elements of two rows in memory in turn: vectors of 16
+//! bytes.
 //!
 //! ```text
 //! s0 = load x[r]; s1 = load y[r]; store z[2*r], s0; store z[2*r + 1], s1
@@ -43,7 +44,8 @@ impl Turns {
     }
 }
 
-/// True for stores of elements that are two apart along the row, of which the second lies behind the first.
+/// True for stores of elements that are two apart along the row, of which the second lies behind
+/// the first.
 fn follows(first: &Sink, second: &Sink) -> bool {
     let of = |sink: &Sink| match sink {
         Sink::Store { slot, dtype, place: place @ Place::At(access), .. }
@@ -58,7 +60,8 @@ fn follows(first: &Sink, second: &Sink) -> bool {
 }
 
 impl Row<'_> {
-    /// The stores of a phase in pairs, if it only moves elements of rows to them, or puts down what is the same along the row.
+    /// The stores of a phase in pairs, if it only moves elements of rows to them, or puts down what
+    /// is the same along the row.
     pub(super) fn alternating(&self, em: &Emitter<'_>, phase: &Phase) -> Option<Turns> {
         let moves = |v: &Val| match self.inst(*v).op {
             ScalarOp::Load(l) => {

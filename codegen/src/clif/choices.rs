@@ -1,5 +1,6 @@
-//! [`Choices`]: what code does differently if what it goes over fits a cache of this machine. Chosen before any code is emitted, so that
-//! all questions about sizes with names have been asked when code is looked for.
+//! [`Choices`]: what code does differently if what it goes over fits a cache of this machine.
+//! Chosen before any code is emitted, so that all questions about sizes with names have been asked
+//! when code is looked for.
 
 use super::{prefetch, row_pairs};
 use crate::plan::facts::Facts;
@@ -7,7 +8,8 @@ use crate::plan::{Plan, Sink};
 use crate::target::Target;
 use tracecast_ir::Size;
 
-/// Positions of a row, at least, whose results go past the caches: each row waits until they are in memory.
+/// Positions of a row, at least, whose results go past the caches: each row waits until they are in
+/// memory.
 const LONG: i64 = 1024;
 
 /// What was chosen for a function.
@@ -44,7 +46,8 @@ pub(super) fn goes_over_less(plan: &Plan, bytes: i64, facts: &Facts) -> bool {
     facts.asks(Size::from(bytes).at_least(plan.traffic() + 1))
 }
 
-/// True if there are results that may go past the caches. In rows of several stages they come in bursts, which would wait for memory.
+/// True if there are results that may go past the caches. In rows of several stages they come in
+/// bursts, which would wait for memory.
 fn has_streams(plan: &Plan) -> bool {
     let streams = |sink: &Sink| matches!(sink, Sink::Store { slot, .. } if plan.may_stream(*slot));
     plan.stages.len() == 1 && plan.stages[0].sinks.iter().any(streams)

@@ -13,8 +13,8 @@ impl Emitter<'_> {
         self.bitcast(if vector { types::F32X4 } else { types::F32 }, bits)
     }
 
-    /// The bits of the nearest bf16 in 32-bit integers: half of a step is added, less one if the last bit is even; a NaN becomes
-    /// quiet and keeps its high half.
+    /// The bits of the nearest bf16 in 32-bit integers: half of a step is added, less one if the
+    /// last bit is even; a NaN becomes quiet and keeps its high half.
     pub(super) fn bf16_in_low_half(&mut self, x: Value, vector: bool) -> Value {
         let bits = self.bitcast(if vector { types::I32X4 } else { types::I32 }, x);
         let nan = self.fb.ins().fcmp(FloatCC::Unordered, x, x);

@@ -11,7 +11,8 @@ use tracecast_ir::{DType, Size};
 /// Sixteen elements, in vectors of four.
 pub(super) type Group = SmallVec<[Value; 4]>;
 
-/// Where the elements of a row lie: at `address + position * step * size`, and further for indices that vary.
+/// Where the elements of a row lie: at `address + position * step * size`, and further for indices
+/// that vary.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
     /// Of element 0.
@@ -46,7 +47,8 @@ impl Base {
 }
 
 impl Emitter<'_> {
-    /// The address of position 0, or, if the row's guard fails, of element 0: something that can be read.
+    /// The address of position 0, or, if the row's guard fails, of element 0: something that can be
+    /// read.
     pub(super) fn safe_address(&mut self, base: &Base) -> Value {
         let address = self.address(base, None, &[]);
         match base.row_guard {
@@ -55,7 +57,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Computes what is the same along the row. `uniform(i)` is the value of indirect index `i` if that is the same, too.
+    /// Computes what is the same along the row. `uniform(i)` is the value of indirect index `i` if
+    /// that is the same, too.
     pub(super) fn base(
         &mut self,
         (slot, dtype, elements): (usize, DType, Size),
@@ -121,7 +124,8 @@ impl Emitter<'_> {
         base
     }
 
-    /// The element of position 0 if those of all positions lie inside the operand; else one of which they do.
+    /// The element of position 0 if those of all positions lie inside the operand; else one of
+    /// which they do.
     fn row_inside(&mut self, element: Value, step: Size, elements: Size) -> Value {
         let row = self.plan.row();
         if let (Some(step), Some(row), Some(elements)) =
@@ -160,7 +164,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// The number if it lies inside those bounds, else the lower one: where a check on an index has failed, the run goes on.
+    /// The number if it lies inside those bounds, else the lower one: where a check on an index has
+    /// failed, the run goes on.
     fn inside(&mut self, element: Value, low: i64, high: i64) -> Value {
         let from_low = if low == 0 { element } else { self.fb.ins().iadd_imm_s(element, -low) };
         let fine =
@@ -354,8 +359,8 @@ impl Emitter<'_> {
         if self.target.unaligned {
             return (0..4).map(|u| self.fb.ins().load(ty, MEMORY, at, offset + 16 * u)).collect();
         }
-        // Without AVX, Cranelift 0.135 makes the load of a vector comparison a memory operand, which then has to be aligned. It does
-        // not look through a cast.
+        // Without AVX, Cranelift 0.135 makes the load of a vector comparison a memory operand,
+        // which then has to be aligned. It does not look through a cast.
         let other = if ty == types::F32X4 { types::I32X4 } else { types::F32X4 };
         let raw: Group =
             (0..4).map(|u| self.fb.ins().load(other, MEMORY, at, offset + 16 * u)).collect();

@@ -1,11 +1,12 @@
 //! From a [`Plan`] to a function of Cranelift's IR.
 //!
-//! Here is the outside: the function, its rows, and the stages of a row. `row` emits the phases of a stage, `memory` loads and stores,
-//! `reduce` the accumulators, `scalar` the instructions, `low_precision` the 16-bit floats, `alternate` rows that alternate in memory.
+//! Here is the outside: the function, its rows, and the stages of a row. `row` emits the phases of
+//! a stage, `memory` loads and stores, `reduce` the accumulators, `scalar` the instructions,
+//! `low_precision` the 16-bit floats, `alternate` rows that alternate in memory.
 //!
-//! The function is `fn(slots, begin, end, from, to, scratch, status)`: for the rows from `begin` to `end`, counted row-major over the
-//! outer axes, it does the positions from `from` to `to`. Values of a row are plain SSA values; loops carry what changes as block
-//! parameters.
+//! The function is `fn(slots, begin, end, from, to, scratch, status)`: for the rows from `begin` to
+//! `end`, counted row-major over the outer axes, it does the positions from `from` to `to`. Values
+//! of a row are plain SSA values; loops carry what changes as block parameters.
 
 mod alternate;
 mod choices;
@@ -65,7 +66,8 @@ pub(crate) struct Lowered {
     pub(crate) loops: Vec<Compiled>,
 }
 
-/// Emits a plan, with what was chosen for it and the table of what it reads of the sizes of a binding.
+/// Emits a plan, with what was chosen for it and the table of what it reads of the sizes of a
+/// binding.
 ///
 /// # Errors
 /// If it asks for what has no code; what that is.
@@ -92,7 +94,8 @@ pub(crate) fn lower(
     }
 }
 
-/// The positions of a row that one result of a level of the cascade covers: a chunk, a group of chunks, a group of groups.
+/// The positions of a row that one result of a level of the cascade covers: a chunk, a group of
+/// chunks, a group of groups.
 fn cascade_positions(level: usize) -> i64 {
     (ROW_CHUNK * GROUP.pow(level as u32)) as i64
 }
@@ -307,7 +310,8 @@ impl<'a> Emitter<'a> {
         self.fb.switch_to_block(after);
     }
 
-    /// A stage of one or two rows: their uniform values, then its phases along them, in chunks if it reduces a long one.
+    /// A stage of one or two rows: their uniform values, then its phases along them, in chunks if
+    /// it reduces a long one.
     fn row_stage(&mut self, stage: &'a Stage, rows: usize) {
         let phases = phases::cut(self.plan, stage, self.target.vector_loops());
         self.scratch_bytes = self.scratch_bytes.max(self.temporaries + phases.bytes);
@@ -357,7 +361,8 @@ impl<'a> Emitter<'a> {
         self.set_registers(reductions, &values);
     }
 
-    /// Reduces the positions `from..to` of a row: a loop for each level of the cascade, and one chunk inside.
+    /// Reduces the positions `from..to` of a row: a loop for each level of the cascade, and one
+    /// chunk inside.
     fn cascade(
         &mut self,
         row: &row::Row<'_>,
@@ -479,7 +484,8 @@ impl<'a> Emitter<'a> {
         Capability { loops, lanes: Lanes::Bits32 }
     }
 
-    /// Remembers that there is no code for something, and goes on with a value that will not be used.
+    /// Remembers that there is no code for something, and goes on with a value that will not be
+    /// used.
     fn fail(&mut self, what: impl Into<String>, ty: Type) -> Value {
         self.failed.get_or_insert(what.into());
         if ty.is_vector() {

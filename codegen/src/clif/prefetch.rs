@@ -1,10 +1,13 @@
-//! Prefetches what hardware does not foresee: lines of results one pass before they are written, and rows of a table before they are taken.
+//! Prefetches what hardware does not foresee: lines of results one pass before they are written,
+//! and rows of a table before they are taken.
 //!
-//! A store waits until its cache line is there. Hardware prefetches the lines of a loop that does nothing but load and store; the results
-//! of the last of several passes along a row come in bursts, which it does not foresee. Where a row with all that it needs overflows the
-//! first-level cache, prefetched lines would be gone before their turn, so nothing is prefetched there.
+//! A store waits until its cache line is there. Hardware prefetches the lines of a loop that does
+//! nothing but load and store; the results of the last of several passes along a row come in
+//! bursts, which it does not foresee. Where a row with all that it needs overflows the first-level
+//! cache, prefetched lines would be gone before their turn, so nothing is prefetched there.
 //!
-//! Rows that an index takes from a large table lie anywhere. Their indices are known ahead, and so is which row will be taken some rows later.
+//! Rows that an index takes from a large table lie anywhere. Their indices are known ahead, and so
+//! is which row will be taken some rows later.
 
 use super::Emitter;
 use super::choices::goes_over_less;
@@ -21,7 +24,8 @@ use tracecast_ir::{DType, Size};
 /// The bytes of a row and what it needs: most of a small first-level cache.
 const ROOM: i64 = 24 << 10;
 
-/// Rows between the one that is taken and the one that is prefetched: more than fit the time that memory takes.
+/// Rows between the one that is taken and the one that is prefetched: more than fit the time that
+/// memory takes.
 const AHEAD: i64 = 8;
 
 /// A row that is prefetched.
@@ -48,7 +52,8 @@ impl Asked {
 }
 
 impl Emitter<'_> {
-    /// What a pass along the row asks for: results of the next pass, unless they are there already, and rows that later rows take.
+    /// What a pass along the row asks for: results of the next pass, unless they are there already,
+    /// and rows that later rows take.
     pub(super) fn asked(&self, stage: &Stage) -> Vec<Asked> {
         let results = self.choices.prefetches.then(|| results(self.plan, stage));
         let taken = self.choices.takes_ahead.then(|| taken(self.plan, stage));
@@ -96,7 +101,8 @@ pub(super) fn pays(target: &Target, plan: &Plan, facts: &Facts) -> bool {
         && !goes_over_less(plan, target.core_cache, facts)
 }
 
-/// True if rows of a table are to be asked for before they are taken: it is too large for a cache of the core.
+/// True if rows of a table are to be asked for before they are taken: it is too large for a cache
+/// of the core.
 pub(super) fn takes_ahead(target: &Target, plan: &Plan, facts: &Facts) -> bool {
     let far = |asked: &Asked| {
         let tables = plan.loads.iter().filter(|source| source.slot == asked.slot);
@@ -106,7 +112,8 @@ pub(super) fn takes_ahead(target: &Target, plan: &Plan, facts: &Facts) -> bool {
     plan.stages.iter().any(|stage| taken(plan, stage).iter().any(far))
 }
 
-/// The rows of tables that a stage takes by an index which lies in memory, one for each row after the other.
+/// The rows of tables that a stage takes by an index which lies in memory, one for each row after
+/// the other.
 fn taken(plan: &Plan, stage: &Stage) -> Vec<Asked> {
     let loads = stage.body.insts.iter().filter_map(|inst| match (inst.op, &inst.args[..]) {
         (ScalarOp::Load(number), [index]) => Some((&plan.loads[number as usize], *index)),

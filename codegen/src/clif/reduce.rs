@@ -1,7 +1,7 @@
 //! Accumulators of reductions along a row.
 //!
-//! The lanes of a sum or maximum live in scratch between loops; a vector loop carries them in four registers or eight, a loop over
-//! single positions works on them in place.
+//! The lanes of a sum or maximum live in scratch between loops; a vector loop carries them in four
+//! registers or eight, a loop over single positions works on them in place.
 
 use super::memory::Group;
 use super::{Emitter, MEMORY, scalar_type, vector_type};
@@ -73,7 +73,8 @@ impl Emitter<'_> {
             .collect()
     }
 
-    /// Stores all lanes in use after a loop over groups, those first that the sixteen positions from `next` on would go to.
+    /// Stores all lanes in use after a loop over groups, those first that the sixteen positions
+    /// from `next` on would go to.
     pub(super) fn store_lanes(&mut self, r: &Reduce, lanes: &[Value], next: Value) {
         let (first, others) = lanes.split_at(4);
         if others.is_empty() {
@@ -103,7 +104,8 @@ impl Emitter<'_> {
         self.fb.ins().store(MEMORY, after, at, r.at);
     }
 
-    /// Combines the lanes of every reduction: those of a short row in order, others as halves, quarters, pairs.
+    /// Combines the lanes of every reduction: those of a short row in order, others as halves,
+    /// quarters, pairs.
     pub(super) fn combine_lanes(&mut self, reductions: &[Reduce]) -> Vec<Value> {
         let mut results = Vec::new();
         for r in reductions {

@@ -1,4 +1,5 @@
-//! The phases of a row stage: loops over groups of sixteen positions, loops over single ones, and tile calls.
+//! The phases of a row stage: loops over groups of sixteen positions, loops over single ones, and
+//! tile calls.
 
 use super::memory::{Base, Group};
 use super::reduce::{LANE_BYTES, Reduce};
@@ -172,7 +173,8 @@ impl<'p> Row<'p> {
         em.fb.switch_to_block(exit);
     }
 
-    /// A phase from `low` to `high`. Loops of `x86` find out themselves that there is nothing to do.
+    /// A phase from `low` to `high`. Loops of `x86` find out themselves that there is nothing to
+    /// do.
     fn phase(&self, em: &mut Emitter<'_>, number: usize, low: Value, high: Value) {
         let kind = self.cut.phases[number].kind;
         let own = kind == Kind::Vector && em.target.vector_width.is_some();
@@ -215,7 +217,8 @@ impl<'p> Row<'p> {
         }
     }
 
-    /// Groups of `size` positions from `low` to a middle that `groups` is given, and single positions from there to `high`.
+    /// Groups of `size` positions from `low` to a middle that `groups` is given, and single
+    /// positions from there to `high`.
     fn grouped<'a>(
         &self,
         em: &mut Emitter<'a>,
@@ -242,8 +245,8 @@ impl<'p> Row<'p> {
         em.fb.switch_to_block(done);
     }
 
-    /// A loop over groups of sixteen, of which there is at least one. Reductions are carried in registers, those lanes first that the next
-    /// group goes to.
+    /// A loop over groups of sixteen, of which there is at least one. Reductions are carried in
+    /// registers, those lanes first that the next group goes to.
     fn groups(&self, em: &mut Emitter<'_>, phase: &Phase, low: Value, high: Value) {
         let splats = self.splats(em, phase);
         let carried: Vec<Reduce> =

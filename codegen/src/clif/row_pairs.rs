@@ -1,9 +1,10 @@
 //! Unroll-and-jam: two rows at a time in one loop.
 //!
-//! A sum along a row is a few chains of additions that each wait for the one before, and later stages wait for the sum. Two rows have
-//! nothing to wait for of each other, and share what a loop costs to begin and end. It pays for rows that stay in a cache; from memory
-//! two rows come slower than one after the other. In the last pair of a call with an odd number of rows one row is done twice, so this
-//! is for kernels that do not write what they read.
+//! A sum along a row is a few chains of additions that each wait for the one before, and later
+//! stages wait for the sum. Two rows have nothing to wait for of each other, and share what a loop
+//! costs to begin and end. It pays for rows that stay in a cache; from memory two rows come slower
+//! than one after the other. In the last pair of a call with an odd number of rows one row is done
+//! twice, so this is for kernels that do not write what they read.
 
 use super::Emitter;
 use super::choices::goes_over_less;
@@ -99,8 +100,8 @@ impl Emitter<'_> {
         all
     }
 
-    /// Goes to the rows from this one on. Returns the last of them, or what it would be with enough rows, and its position along each
-    /// outer axis.
+    /// Goes to the rows from this one on. Returns the last of them, or what it would be with enough
+    /// rows, and its position along each outer axis.
     pub(super) fn start_rows(&mut self, row: Value, index: Vec<Value>) -> (Value, Vec<Value>) {
         let (mut next, mut ahead) = (row, index.clone());
         (self.states[0].row, self.states[0].index) = (row, index);

@@ -8,8 +8,9 @@ use tracecast_ir::DType;
 use tracecast_ir::kernel::{Cmp, Combine, Inst, Reduction, Scalar, ScalarOp};
 
 impl Emitter<'_> {
-    /// An instruction that is neither a source nor a check; `from` is the type of its (last) operand. Four at a time it does what
-    /// [`Capability`](crate::plan::phases::Capability) promises of Cranelift, and nothing else.
+    /// An instruction that is neither a source nor a check; `from` is the type of its (last)
+    /// operand. Four at a time it does what [`Capability`](crate::plan::phases::Capability)
+    /// promises of Cranelift, and nothing else.
     pub(super) fn compute(
         &mut self,
         inst: &Inst,

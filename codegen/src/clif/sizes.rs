@@ -1,4 +1,5 @@
-//! Arithmetic with sizes: immediates where they are numbers, else what the call finds in front of its table of addresses, read once.
+//! Arithmetic with sizes: immediates where they are numbers, else what the call finds in front of
+//! its table of addresses, read once.
 
 use super::{Emitter, MEMORY, scalar_type};
 use crate::plan::numbers::Entry;

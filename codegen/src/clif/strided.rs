@@ -1,4 +1,5 @@
-//! Calls of the routine that gathers strided rows (`plan::strided`), before the first of the rows that it gathers.
+//! Calls of the routine that gathers strided rows (`plan::strided`), before the first of the rows
+//! that it gathers.
 
 use super::Emitter;
 use crate::plan::{Neighbours, StridedRows};
@@ -61,7 +62,8 @@ impl Emitter<'_> {
                 high = self.fb.ins().select(holds, high, zero);
                 continue;
             };
-            // The positions of the call from which on it is not below zero, and not beyond its extent.
+            // The positions of the call from which on it is not below zero, and not beyond its
+            // extent.
             let moved = self.scaled(self.from, step);
             let at = self.fb.ins().iadd(at, moved);
             let before = self.fb.ins().ineg(at);

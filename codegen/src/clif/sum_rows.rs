@@ -1,4 +1,5 @@
-//! Plans that do nothing but sum rows of a table, which indices take, in groups of neighbours: a routine does all rows of a call.
+//! Plans that do nothing but sum rows of a table, which indices take, in groups of neighbours: a
+//! routine does all rows of a call.
 //!
 //! Its accumulators stay in registers from row to row, which vector loops of one row cannot have.
 

@@ -1,4 +1,5 @@
-//! The emitter of vectors of 128 bits does what the table of capabilities promises, and nothing else.
+//! The emitter of vectors of 128 bits does what the table of capabilities promises, and nothing
+//! else.
 
 use super::row::Row;
 use super::{Choices, Emitter, signature};

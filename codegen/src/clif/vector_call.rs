@@ -1,4 +1,5 @@
-//! Calls of the vector loops that `x86` makes, and the cells of the scratch that they find addresses and uniform values in.
+//! Calls of the vector loops that `x86` makes, and the cells of the scratch that they find
+//! addresses and uniform values in.
 
 use super::prefetch::Asked;
 use super::row::Row;
@@ -43,7 +44,8 @@ impl Row<'_> {
 }
 
 impl Emitter<'_> {
-    /// Compiles the vector phases of rows that are worked on together, and puts what they need into their cells.
+    /// Compiles the vector phases of rows that are worked on together, and puts what they need into
+    /// their cells.
     pub(super) fn prepare_wide(&mut self, rows: &mut [Row<'_>], width: Width) {
         let cut = rows[0].cut;
         let mut area = (self.temporaries + cut.bytes + 63) / 64 * 64;

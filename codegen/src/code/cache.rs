@@ -1,4 +1,5 @@
-//! [`Program`]: a compiled kernel; and the cache of those that the process has, so that equal kernels share their code.
+//! [`Program`]: a compiled kernel; and the cache of those that the process has, so that equal
+//! kernels share their code.
 
 use super::disk::{Disk, Found};
 use super::key::{key, key_of_class};
@@ -71,8 +72,8 @@ pub(crate) fn functions(target: &Target, kernel: &Kernel) -> Result<Vec<Lowered>
 /// A kernel, its names in the order of their numbers, and the sizes whose class it is compiled for.
 pub(crate) type Wanted<'k> = (&'k Kernel, &'k Values);
 
-/// Compiles kernels that are not compiled yet, and returns where the code of each comes from. The second number of the pair bounds the threads of the team, each of
-/// which makes one module.
+/// Compiles kernels that are not compiled yet, and returns where the code of each comes from. The
+/// second number of the pair bounds the threads of the team, each of which makes one module.
 ///
 /// # Errors
 /// If a kernel has no code.
@@ -143,7 +144,8 @@ fn cached(cache: &Cache, (key, values): Id<'_>) -> Option<Arc<Program>> {
 /// Compiled kernels with their keys.
 type Batch<'k> = Vec<(Id<'k>, Program, Made)>;
 
-/// Below this, a module is not worth a thread: a kernel takes some 0.2 ms, waking a thread and mapping a module 0.1.
+/// Below this, a module is not worth a thread: a kernel takes some 0.2 ms, waking a thread and
+/// mapping a module 0.1.
 const KERNELS_PER_MODULE: usize = 4;
 
 /// A kernel on its way to a program.

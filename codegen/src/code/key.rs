@@ -1,9 +1,11 @@
 //! [`key`]: everything that the code of a kernel depends on, as bytes.
 //!
-//! Equal keys mean equal code, so a key is the kernel itself and not a hash of it: it is written down field by field, as `Hash` goes
-//! through them, with numbers in few bytes. What `Hash` gives says where a list ends and which variant comes next, so that different
-//! kernels have different bytes. For a kernel over thousands of tensors that is much less to write and to compare than its debug text.
-//! Sizes with names have no numbers that are the same in every process: a kernel that has any is its debug text.
+//! Equal keys mean equal code, so a key is the kernel itself and not a hash of it: it is written
+//! down field by field, as `Hash` goes through them, with numbers in few bytes. What `Hash` gives
+//! says where a list ends and which variant comes next, so that different kernels have different
+//! bytes. For a kernel over thousands of tensors that is much less to write and to compare than its
+//! debug text. Sizes with names have no numbers that are the same in every process: a kernel that
+//! has any is its debug text.
 
 use crate::plan::facts::Answer;
 use crate::target::Target;

@@ -1,7 +1,8 @@
 //! Executable memory and the calls into it.
 //!
-//! A [`Code`] is one compiled function. A batch of them shares a module, whose memory is freed with the last of them. What is called
-//! trusts its addresses, so whoever calls vouches for them: `run::memory` does.
+//! A [`Code`] is one compiled function. A batch of them shares a module, whose memory is freed with
+//! the last of them. What is called trusts its addresses, so whoever calls vouches for them:
+//! `run::memory` does.
 #![allow(
     unsafe_code,
     reason = "this file owns executable memory and the calls through function pointers"
@@ -39,13 +40,16 @@ impl Code {
         self.scratch
     }
 
-    /// Does the positions of the rows, of which there must be at least one. Positions may be missing only if the row has none at all.
+    /// Does the positions of the rows, of which there must be at least one. Positions may be
+    /// missing only if the row has none at all.
     ///
     /// # Safety
     ///
-    /// The first `sizes` of the words must be what the function reads of sizes, the first of it last. Behind them, each of the slots must be the address of the operand that the function was compiled for, of that size, which nobody writes that
-    /// another reads meanwhile; rows and positions must be inside the extents that it was compiled for; `scratch` must be as many bytes
-    /// as [`Code::scratch`] says, aligned to a cache line, that nobody else uses.
+    /// The first `sizes` of the words must be what the function reads of sizes, the first of it
+    /// last. Behind them, each of the slots must be the address of the operand that the function
+    /// was compiled for, of that size, which nobody writes that another reads meanwhile; rows and
+    /// positions must be inside the extents that it was compiled for; `scratch` must be as many
+    /// bytes as [`Code::scratch`] says, aligned to a cache line, that nobody else uses.
     ///
     /// # Panics
     ///
@@ -71,8 +75,8 @@ impl Code {
         let slots = words.as_ptr().wrapping_add(sizes);
         let [begin, end] = [rows.start as i64, rows.end as i64];
         let [from, to] = [positions.start as i64, positions.end as i64];
-        // SAFETY: the code is alive as long as this is and was compiled for this signature, with at most this many slots; what it
-        // accesses is what the caller vouches for.
+        // SAFETY: the code is alive as long as this is and was compiled for this signature, with at
+        // most this many slots; what it accesses is what the caller vouches for.
         unsafe { (self.entry)(slots, begin, end, from, to, scratch, status) }
     }
 }
@@ -84,7 +88,8 @@ impl Drop for CodeMemory {
     fn drop(&mut self) {
         let module = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(module) = module {
-            // SAFETY: every function of the module keeps this alive, so none is left, and none is running.
+            // SAFETY: every function of the module keeps this alive, so none is left, and none is
+            // running.
             unsafe { module.free_memory() }
         }
     }
@@ -143,7 +148,8 @@ fn fill(module: &mut JITModule, functions: &[Function<'_>]) -> Result<Vec<Entry>
     module.finalize_definitions().map_err(|e| failed(last, e))?;
     let entry = |id: FuncId| {
         let at = module.get_finalized_function(id);
-        // SAFETY: the function was defined with the signature of `Entry`: seven 64-bit integers, in the C calling convention.
+        // SAFETY: the function was defined with the signature of `Entry`: seven 64-bit integers, in
+        // the C calling convention.
         unsafe { std::mem::transmute::<*const u8, Entry>(at) }
     };
     Ok(defined.into_iter().map(entry).collect())

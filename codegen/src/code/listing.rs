@@ -1,4 +1,5 @@
-//! The code of a kernel for people to read: its plans, Cranelift's intermediate form, and the machine code of functions and vector loops.
+//! The code of a kernel for people to read: its plans, Cranelift's intermediate form, and the
+//! machine code of functions and vector loops.
 
 use super::cache::functions;
 use super::object::{Name, Object, Relocation};
@@ -46,7 +47,8 @@ pub enum PlanStage<'a> {
     Finished(PlanTarget),
 }
 
-/// What the phases of a plan are made for. They depend on nothing else, so that a text is the same on every machine.
+/// What the phases of a plan are made for. They depend on nothing else, so that a text is the same
+/// on every machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanTarget {
     /// Vectors of 128 bits.

@@ -1,7 +1,8 @@
 //! [`Object`]: the machine code of one function that can be put anywhere, in memory or in a file.
 //!
-//! What it calls it names: the precompiled routines by their symbols, its own vector loops by number, functions of the C library by Cranelift's
-//! name for them. `link` gives the names addresses.
+//! What it calls it names: the precompiled routines by their symbols, its own vector loops by
+//! number, functions of the C library by Cranelift's name for them. `link` gives the names
+//! addresses.
 
 use crate::clif::{LOOPS, Lowered, ROUTINES};
 use crate::routines::Routine;

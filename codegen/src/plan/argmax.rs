@@ -1,5 +1,5 @@
-//! The position of a row's largest or smallest value, in two passes that vector loops can do: the value, then the first position that
-//! has it. Of the largest:
+//! The position of a row's largest or smallest value, in two passes that vector loops can do: the
+//! value, then the first position that has it. Of the largest:
 //!
 //! ```text
 //! along the row: r0 = argmax x  ->  along the row: r1 = max x
@@ -7,7 +7,8 @@
 //!                                   once: r0 = r2 as i64
 //! ```
 //!
-//! NaN lies beyond both ends and makes `r1` NaN. Then nothing is equal to it, and the second pass finds the first NaN.
+//! NaN lies beyond both ends and makes `r1` NaN. Then nothing is equal to it, and the second pass
+//! finds the first NaN.
 
 use super::facts::Facts;
 use super::{Affine, Plan, Sink, Stage};

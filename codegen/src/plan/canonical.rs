@@ -6,7 +6,8 @@
 //! index(1) <= index(0), both i64                ->   the same in i32, if the axes are small enough
 //! ```
 //!
-//! Only the axes of a map are merged into the row; elsewhere the row, and with it the order of accumulation, stays as it is.
+//! Only the axes of a map are merged into the row; elsewhere the row, and with it the order of
+//! accumulation, stays as it is.
 
 use super::facts::Facts;
 use super::{Affine, Place, Plan, Sink, Source, Stage, Strides};
@@ -14,7 +15,8 @@ use smallvec::{SmallVec, smallvec};
 use tracecast_ir::Size;
 use tracecast_ir::kernel::{Access, Body, Inst, Scalar, ScalarOp, Val};
 
-/// Makes index arithmetic affine, in bodies that still speak of axes: afterwards `Index` means a position of the plan.
+/// Makes index arithmetic affine, in bodies that still speak of axes: afterwards `Index` means a
+/// position of the plan.
 pub(super) fn affine(plan: &mut Plan, facts: &Facts) {
     let stages = std::mem::take(&mut plan.stages);
     plan.stages = stages.into_iter().map(|s| with_positions(plan, s, facts)).collect();
@@ -49,7 +51,8 @@ fn affine_values(body: &Body, rank: usize, sizes: &[Option<Size>]) -> Vec<Option
             }
             _ => None,
         };
-        // What leaves the range of sizes wraps around as an i64 does: it is computed where it is needed.
+        // What leaves the range of sizes wraps around as an i64 does: it is computed where it is
+        // needed.
         values.push(value.filter(|affine| affine.numbers().all(is_known)));
     }
     values
@@ -61,7 +64,8 @@ fn sum(a: &Affine, b: &Affine, by: Size) -> Affine {
     Affine { offset: a.offset + b.offset * by, strides }
 }
 
-/// Rewrites a stage so that `Index` means a position of the plan, and compares and converts small positions as i32.
+/// Rewrites a stage so that `Index` means a position of the plan, and compares and converts small
+/// positions as i32.
 fn with_positions(plan: &mut Plan, stage: Stage, facts: &Facts) -> Stage {
     let Stage { once, first, body, mut sinks } = stage;
     let affine = affine_values(&body, plan.extents.len(), facts.arguments());
@@ -195,8 +199,8 @@ fn is_uniform_source(inst: &Inst, loads: &[Source], index: &impl Fn(u32) -> bool
     }
 }
 
-/// Merges neighbouring axes that every operand steps through as if they were one, and drops axes of size 1. The row may be merged with
-/// axes of other sizes only if `row`.
+/// Merges neighbouring axes that every operand steps through as if they were one, and drops axes of
+/// size 1. The row may be merged with axes of other sizes only if `row`.
 pub(super) fn merge_axes(plan: &mut Plan, row: bool) {
     let mut at = plan.extents.len() - 1;
     while at > 0 {

@@ -1,8 +1,10 @@
-//! Asks what code has to know of a row whose length is a name: the questions that make classes of sizes, on the finished plans.
+//! Asks what code has to know of a row whose length is a name: the questions that make classes of
+//! sizes, on the finished plans.
 //!
-//! A row that is reduced and has fewer than 16 positions is combined in order; row buffers have room for a number of positions; with at most
-//! 4096, a reduction has one chunk, and two rows may be worked on at a time. Everything else that depends on the length is a compare in
-//! the code. Sizes that are numbers leave nothing to ask.
+//! A row that is reduced and has fewer than 16 positions is combined in order; row buffers have
+//! room for a number of positions; with at most 4096, a reduction has one chunk, and two rows may
+//! be worked on at a time. Everything else that depends on the length is a compare in the code.
+//! Sizes that are numbers leave nothing to ask.
 
 use super::facts::Facts;
 use super::{Place, Plan, Sink, Source};

@@ -1,5 +1,5 @@
-//! Column reductions: their accumulators, one line for each chunk of rows, and the plans of the functions that add up the chunks and
-//! write the output. `run::columns` gives them memory.
+//! Column reductions: their accumulators, one line for each chunk of rows, and the plans of the
+//! functions that add up the chunks and write the output. `run::columns` gives them memory.
 
 use super::from_kernel::padded;
 use super::numbers::Numbers;
@@ -46,11 +46,13 @@ pub(crate) struct BoundColumn {
     pub(crate) rows: usize,
     /// Chunks of rows, at least one.
     pub(crate) chunks: usize,
-    /// The bytes of the accumulators, in whole cache lines. What has no rows has accumulators for what it starts from.
+    /// The bytes of the accumulators, in whole cache lines. What has no rows has accumulators for
+    /// what it starts from.
     pub(crate) bytes: usize,
     /// True if the accumulators are the output itself.
     pub(crate) is_direct: bool,
-    /// Rows of the kernel, from one multiple of this to another, share no accumulator with other rows; 0 if there is no such number.
+    /// Rows of the kernel, from one multiple of this to another, share no accumulator with other
+    /// rows; 0 if there is no such number.
     pub(crate) unit: usize,
     /// The function that adds up the chunks.
     pub(crate) sum: Option<usize>,

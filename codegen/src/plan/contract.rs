@@ -1,5 +1,5 @@
-//! Contractions: the plans of the epilogue and of factors that are computed, and what a run needs to know of the product itself, which is
-//! precompiled (`contract`).
+//! Contractions: the plans of the epilogue and of factors that are computed, and what a run needs
+//! to know of the product itself, which is precompiled (`contract`).
 
 use super::columns::{BoundColumn, Column, common_unit};
 use super::facts::Facts;
@@ -45,7 +45,8 @@ pub(crate) struct ContractDispatch<C = Size, O = Size, L = Column> {
     pub(crate) largest: Vec<Largest>,
     /// The operands of which the epilogue writes or reads an element for each sum.
     pub(crate) epilogue_operands: Vec<EpilogueOperand<O>>,
-    /// True if the first of these is all that the epilogue writes: sums as they are, or rounded to its dtype.
+    /// True if the first of these is all that the epilogue writes: sums as they are, or rounded to
+    /// its dtype.
     pub(crate) stores_sums: bool,
     /// The bytes that the epilogue writes and reads.
     pub(crate) traffic: C,
@@ -85,8 +86,9 @@ impl ContractDispatch {
 pub(crate) type BoundContract = ContractDispatch<usize, i64, BoundColumn>;
 
 impl BoundContract {
-    /// The same with the batches as rows of one matrix if they share the right factor, so that it is packed once. The functions of the epilogue and
-    /// of factors count rows through all batches already.
+    /// The same with the batches as rows of one matrix if they share the right factor, so that it
+    /// is packed once. The functions of the epilogue and of factors count rows through all batches
+    /// already.
     fn with_batches_as_rows(mut self) -> Self {
         let (extents, m) = (self.batch.clone(), self.m);
         let count: usize = extents.iter().product();
@@ -112,13 +114,15 @@ impl BoundContract {
         self
     }
 
-    /// Rows, counted through all batches, from one multiple of this to another share no accumulator of a column with others.
+    /// Rows, counted through all batches, from one multiple of this to another share no accumulator
+    /// of a column with others.
     pub(crate) fn unit(&self) -> usize {
         let rows = self.batch.iter().product::<usize>() * self.m;
         common_unit(&self.columns).unwrap_or(rows).max(1)
     }
 
-    /// The operand that sums are stored to, one after another through all batches, if that is all that becomes of them: as they are, or rounded to a 16-bit float.
+    /// The operand that sums are stored to, one after another through all batches, if that is all
+    /// that becomes of them: as they are, or rounded to a 16-bit float.
     pub(crate) fn stored(&self) -> Option<&EpilogueOperand<i64>> {
         let result = self.epilogue_operands.first().filter(|_| self.stores_sums)?;
         let is_dense = result.row == self.n as i64
@@ -240,7 +244,8 @@ impl FactorSource<i64> {
         }
     }
 
-    /// Makes rows of the batches of a left factor of `m` rows and `k` columns. Rows that are not evenly apart are several axes.
+    /// Makes rows of the batches of a left factor of `m` rows and `k` columns. Rows that are not
+    /// evenly apart are several axes.
     fn take_batches_as_rows(
         &mut self,
         extents: &[usize],
@@ -331,8 +336,8 @@ pub(super) fn dispatch(draft: &Draft<'_>, c: &Contract) -> ContractDispatch {
     }
 }
 
-/// The epilogue for a part of a row. Slots are the kernel's inputs and outputs, one for the sums, one for the accumulators of each
-/// column, and one for each largest value so far.
+/// The epilogue for a part of a row. Slots are the kernel's inputs and outputs, one for the sums,
+/// one for the accumulators of each column, and one for each largest value so far.
 fn epilogue<'k>(kernel: &'k Kernel, c: &Contract, facts: Facts) -> Result<Draft<'k>> {
     let sums = kernel.inputs.len() + kernel.outputs.len();
     let extents: Vec<Size> = c.batch.iter().chain(&[c.m, c.n]).copied().collect();
@@ -366,8 +371,8 @@ fn epilogue<'k>(kernel: &'k Kernel, c: &Contract, facts: Facts) -> Result<Draft<
     Ok(draft)
 }
 
-/// The plan that computes a block of a factor. Slots are the kernel's inputs and outputs, and one for
-/// the block.
+/// The plan that computes a block of a factor. Slots are the kernel's inputs and outputs, and one
+/// for the block.
 fn computed(kernel: &Kernel, c: &Contract, factor: &Factor, matrix: [Size; 2]) -> Plan {
     let slot = kernel.inputs.len() + kernel.outputs.len();
     let (value, dtype) = written(c, factor);
@@ -396,7 +401,8 @@ fn is_shared(c: &Contract, factor: &Factor) -> bool {
     factor.loads.iter().all(of_load) && factor.body.insts.iter().all(of_inst)
 }
 
-/// What a factor's function writes, and as what: bf16 where the values are numbers of bf16, which some CPUs multiply faster.
+/// What a factor's function writes, and as what: bf16 where the values are numbers of bf16, which
+/// some CPUs multiply faster.
 fn written(c: &Contract, factor: &Factor) -> (Val, DType) {
     let Inst { op, args, ty } = &factor.body.insts[factor.value as usize];
     match op {
@@ -415,7 +421,8 @@ fn is_brain(dtype: DType) -> bool {
     dtype.is_low() && dtype.fits_in(DType::BF16)
 }
 
-/// The floats that packing reads and rounds to. Others are computed: a factor's function widens or rounds them, block by block.
+/// The floats that packing reads and rounds to. Others are computed: a factor's function widens or
+/// rounds them, block by block.
 const PACKED: [DType; 2] = [DType::F16, DType::BF16];
 
 /// As many bounds as packing knows: one for each axis that windows of a convolution move over.
@@ -448,7 +455,8 @@ fn in_memory(c: &Contract, factor: &Factor, matrix: [Size; 2]) -> Option<FactorS
     })
 }
 
-/// An operand of which the epilogue writes or reads an element for each sum: elements of a row lie side by side.
+/// An operand of which the epilogue writes or reads an element for each sum: elements of a row lie
+/// side by side.
 #[derive(Debug)]
 pub(crate) struct EpilogueOperand<O = Size> {
     /// The kernel's operand.
@@ -476,7 +484,8 @@ impl EpilogueOperand {
     }
 }
 
-/// True if the epilogue does nothing but store sums, or round f32 to the 16-bit float that is stored.
+/// True if the epilogue does nothing but store sums, or round f32 to the 16-bit float that is
+/// stored.
 fn stores_sums(c: &Contract) -> bool {
     let insts = &c.epilogue.body.insts;
     let [Sink::Store { dtype, value, .. }] = &c.epilogue.sinks[..] else { return false };

@@ -10,9 +10,11 @@ use super::transposed::TransposedDispatch;
 use super::{Draft, attention, contract, lines, nest, scatter, transposed};
 use tracecast_ir::kernel::Form;
 
-/// What a run does with the functions of a kernel: how its work is divided, and what it needs besides the operands.
+/// What a run does with the functions of a kernel: how its work is divided, and what it needs
+/// besides the operands.
 ///
-/// What belongs to the code says sizes by expressions. A binding has numbers in their place ([`Dispatch::at`]).
+/// What belongs to the code says sizes by expressions. A binding has numbers in their place
+/// ([`Dispatch::at`]).
 #[derive(Debug)]
 pub(crate) enum Dispatch<
     N = NestDispatch,

@@ -1,9 +1,10 @@
 //! [`Facts`]: what plans may take for granted of sizes that are names, and what they have asked.
 //!
-//! Compiled code is special to a *class* of sizes, never to a size. A class is what was asked here while the plans were made: a question
-//! is answered by the bounds of names or by the form of an expression, which makes no class, else by the value at hand, and is written
-//! down with its answer. Code fits every set of sizes that gives the same answers ([`Answer::fits`]). Only the first is needed for right
-//! bits; a question that need not be asked is not.
+//! Compiled code is special to a *class* of sizes, never to a size. A class is what was asked here
+//! while the plans were made: a question is answered by the bounds of names or by the form of an
+//! expression, which makes no class, else by the value at hand, and is written down with its
+//! answer. Code fits every set of sizes that gives the same answers ([`Answer::fits`]). Only the
+//! first is needed for right bits; a question that need not be asked is not.
 //!
 //! | question | asked by |
 //! |---|---|
@@ -83,7 +84,8 @@ impl Facts {
         self.sizes.proves(claim)
     }
 
-    /// Whether something holds: by bounds and form, else for the value at hand, which makes a class of sizes.
+    /// Whether something holds: by bounds and form, else for the value at hand, which makes a class
+    /// of sizes.
     pub(crate) fn asks(&self, claim: Claim) -> bool {
         if self.proves(claim) {
             return true;
@@ -105,8 +107,8 @@ impl Facts {
         holds
     }
 
-    /// A number that the size never exceeds: itself, or a bound of at most 4096, or the next of 64, 256, 1024, 4096, 16384, … above the
-    /// value at hand.
+    /// A number that the size never exceeds: itself, or a bound of at most 4096, or the next of 64,
+    /// 256, 1024, 4096, 16384, … above the value at hand.
     pub(crate) fn capacity(&self, size: Size) -> i64 {
         if let Some(number) = size.number() {
             return number;

@@ -1,4 +1,5 @@
-//! What the forms of kernels share when they become plans: loads as sources, sinks, and what is known of operands.
+//! What the forms of kernels share when they become plans: loads as sources, sinks, and what is
+//! known of operands.
 
 use super::columns::{Column, column_strides};
 use super::max_abs::{Largest, of_row};
@@ -25,7 +26,8 @@ pub(super) fn fresh(
     (0..outputs).filter(is_fresh).map(|slot| inputs + slot).collect()
 }
 
-/// A sink of the draft's main plan, which stands in a stage with that body. Reductions down columns and largest values are noted.
+/// A sink of the draft's main plan, which stands in a stage with that body. Reductions down columns
+/// and largest values are noted.
 ///
 /// # Errors
 /// If there is no such sink.

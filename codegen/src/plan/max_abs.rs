@@ -1,5 +1,5 @@
-//! The largest value of a whole kernel, such as the largest magnitude of a gradient: reduced along each row, then over the rows of a
-//! task. `run::max_abs` reduces over the tasks.
+//! The largest value of a whole kernel, such as the largest magnitude of a gradient: reduced along
+//! each row, then over the rows of a task. `run::max_abs` reduces over the tasks.
 
 use super::from_kernel::padded;
 use super::{Draft, Place, Sink, Source, Stage};

@@ -1,11 +1,15 @@
-//! From kernels to [`Plan`]s: what the functions of a kernel are, as data. [`PIPELINE`] is the page to read first.
+//! From kernels to [`Plan`]s: what the functions of a kernel are, as data. [`PIPELINE`] is the page
+//! to read first.
 //!
-//! A plan is loops over rows and positions, in a form fit for emission; `clif` and `x86` read it. Operands are *slots*, positions in the
-//! table of addresses that the function is given. Nothing here knows of Cranelift, of addresses or of threads.
+//! A plan is loops over rows and positions, in a form fit for emission; `clif` and `x86` read it.
+//! Operands are *slots*, positions in the table of addresses that the function is given. Nothing
+//! here knows of Cranelift, of addresses or of threads.
 //!
-//! `nest`, `contract` and `scatter` make plans of the forms of kernels, with what these share in `from_kernel`; the transformations are
-//! in modules of their own. `phases` cuts the stages of a finished plan into loops and calls.
+//! `nest`, `contract` and `scatter` make plans of the forms of kernels, with what these share in
+//! `from_kernel`; the transformations are in modules of their own. `phases` cuts the stages of a
+//! finished plan into loops and calls.
 
+mod affine;
 pub(crate) mod argmax;
 pub(crate) mod attention;
 pub(crate) mod canonical;
@@ -29,6 +33,7 @@ pub(crate) mod transposed;
 mod widen_once;
 mod windows;
 
+pub(crate) use affine::Affine;
 pub(crate) use dispatch::{BoundDispatch, Dispatch, dispatch};
 
 use crate::error::{Error, Result};
@@ -43,30 +48,40 @@ use tracecast_ir::kernel::{
 };
 use tracecast_ir::{DType, Size, Values};
 
-/// What happens to the plans of a kernel, in order. Every entry is on its own; what it relies on stands above it.
+/// What happens to the plans of a kernel, in order. Every entry is on its own; what it relies on
+/// stands above it.
 pub(crate) const PIPELINE: [Transformation; 11] = [
-    // Largest values of all rows join row by row; first, since it adds a stage that the others are to see.
+    // Largest values of all rows join row by row; first, since it adds a stage that the others are
+    // to see.
     Transformation { name: "max-abs", apply: max_abs::append_so_far },
-    // Rows of a few positions become code of their own; while bodies still speak of axes, whose positions are then numbers.
+    // Rows of a few positions become code of their own; while bodies still speak of axes, whose
+    // positions are then numbers.
     Transformation { name: "short-rows", apply: short_rows::unroll },
-    // Index arithmetic becomes numbers that loops count along, in 32 bits where they are small, so that vectors can compare them.
+    // Index arithmetic becomes numbers that loops count along, in 32 bits where they are small, so
+    // that vectors can compare them.
     Transformation { name: "affine", apply: |draft| draft.each_plan(canonical::affine) },
-    // Fewer and longer rows: what a row costs is paid less often, and a map over any number of axes is one loop.
+    // Fewer and longer rows: what a row costs is paid less often, and a map over any number of axes
+    // is one loop.
     Transformation { name: "merge-axes", apply: |draft| draft.merge_axes() },
-    // The position of a largest value is found in two passes that vectors can do; after the axes, since it counts along the row.
+    // The position of a largest value is found in two passes that vectors can do; after the axes,
+    // since it counts along the row.
     Transformation { name: "argmax", apply: |draft| draft.each_plan(argmax::in_two_passes) },
     // 16-bit rows that several passes read are widened by the first; after the passes are known.
     Transformation { name: "widen-once", apply: |draft| draft.each_plan(widen_once::widen) },
-    // Threads may share the rows where no accumulator of a column is shared; after the axes, whose rows they count.
+    // Threads may share the rows where no accumulator of a column is shared; after the axes, whose
+    // rows they count.
     Transformation {
         name: "column-units",
         apply: |draft| columns::set_outer(&draft.plans[0], &mut draft.columns),
     },
-    // Operands that step through memory along the row are gathered in the scratch; after the threads' shares, which bound a call.
+    // Operands that step through memory along the row are gathered in the scratch; after the
+    // threads' shares, which bound a call.
     Transformation { name: "strided", apply: strided::gather },
-    // One long row that is reduced becomes chunks for several threads and an end that combines them; takes the finished row.
+    // One long row that is reduced becomes chunks for several threads and an end that combines
+    // them; takes the finished row.
     Transformation { name: "split-row", apply: split_row::split },
-    // Functions that add up the chunks of a column and write the output follow the main one; they are canonical.
+    // Functions that add up the chunks of a column and write the output follow the main one; they
+    // are canonical.
     Transformation {
         name: "column-steps",
         apply: |draft| columns::append_steps(&mut draft.columns, &mut draft.plans),
@@ -94,7 +109,8 @@ pub(crate) struct Planned {
     pub(crate) facts: Facts,
 }
 
-/// The plans of a kernel's functions, and what a run does with them, for the class of the sizes that its names have with these values.
+/// The plans of a kernel's functions, and what a run does with them, for the class of the sizes
+/// that its names have with these values.
 ///
 /// # Errors
 /// If the kernel asks for what no code exists for, or names have no values.
@@ -108,7 +124,8 @@ pub(crate) fn plan(kernel: &Kernel, values: &Values) -> Result<Planned> {
 /// What listings and tests call the plans before the first transformation.
 pub(crate) const DRAFT: &str = "draft";
 
-/// The plans of a kernel after the transformations of [`PIPELINE`], or after none ([`DRAFT`]), or after that of a name and all before it.
+/// The plans of a kernel after the transformations of [`PIPELINE`], or after none ([`DRAFT`]), or
+/// after that of a name and all before it.
 ///
 /// # Errors
 /// If the kernel asks for what no code exists for, or names have no values.
@@ -162,9 +179,11 @@ pub(crate) struct Draft<'k> {
 /// How a run calls the functions of a kernel, which transformations rely on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
-    /// The row may be merged with other axes: nothing is reduced along it, and calls are not in the kernel's own rows.
+    /// The row may be merged with other axes: nothing is reduced along it, and calls are not in the
+    /// kernel's own rows.
     pub(crate) merge_row: bool,
-    /// A row is the same in every call, which begins at a multiple of 16 positions and ends at one or with the row.
+    /// A row is the same in every call, which begins at a multiple of 16 positions and ends at one
+    /// or with the row.
     pub(crate) by_sixteens: bool,
     /// Rows and positions are cut as the plans ask for.
     pub(crate) as_planned: bool,
@@ -206,13 +225,15 @@ pub(crate) type Strides = SmallVec<[Size; 4]>;
 pub(crate) struct Plan {
     /// Sizes of the outer axes and of the row.
     pub(crate) extents: Vec<Size>,
-    /// What code may take for the most positions of a row whose size is a name; see [`Plan::row_at_most`].
+    /// What code may take for the most positions of a row whose size is a name; see
+    /// [`Plan::row_at_most`].
     pub(crate) most: Option<i64>,
     /// True if every call covers positions from a multiple of 16 to a multiple of 16.
     pub(crate) aligned: bool,
     /// The number of addresses it is given.
     pub(crate) slots: usize,
-    /// About how many tensors of this size a run of the kernel goes over: more than one for a multi-tensor kernel.
+    /// About how many tensors of this size a run of the kernel goes over: more than one for a
+    /// multi-tensor kernel.
     pub(crate) tensors: usize,
     /// The slots of outputs that replace nothing that is loaded.
     pub(crate) fresh: SmallVec<[usize; 2]>,
@@ -268,7 +289,8 @@ impl Plan {
         self.extents[self.row_axis()]
     }
 
-    /// The most positions that a row may have: its size if that is a number, else what has been asked or is bounded. `None`: any number.
+    /// The most positions that a row may have: its size if that is a number, else what has been
+    /// asked or is bounded. `None`: any number.
     pub(crate) fn row_at_most(&self) -> Option<i64> {
         self.row().number().or(self.most)
     }
@@ -283,7 +305,8 @@ impl Plan {
         self.row().has_names()
     }
 
-    /// How many lanes the row fills of a reduction along it. The others stay what they start from, which changes nothing.
+    /// How many lanes the row fills of a reduction along it. The others stay what they start from,
+    /// which changes nothing.
     pub(crate) fn lanes(&self) -> usize {
         if self.may_reach(LANES as i64 / 2 + 1) { LANES } else { LANES / 2 }
     }
@@ -321,25 +344,10 @@ impl Plan {
         }
     }
 
-    /// True if what is stored to a slot may go past the caches: nothing there was loaded just before.
+    /// True if what is stored to a slot may go past the caches: nothing there was loaded just
+    /// before.
     pub(crate) fn may_stream(&self, slot: usize) -> bool {
         self.fresh.contains(&slot) || self.loads.iter().all(|l| l.read_only)
-    }
-}
-
-/// `offset + Σ strides[axis] * position`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Affine {
-    /// Added to the sum.
-    pub(crate) offset: Size,
-    /// One per axis.
-    pub(crate) strides: Strides,
-}
-
-impl Affine {
-    /// The offset and the strides.
-    fn numbers(&self) -> impl Iterator<Item = Size> {
-        self.strides.iter().copied().chain([self.offset])
     }
 }
 
@@ -350,7 +358,8 @@ pub(crate) enum Place {
     At(Access),
     /// One after another: element `(row - begin) * (to - from) + (position - from)` of the call.
     Stream,
-    /// In the scratch: that row of those that number `rows` of [`Plan::strided`] brings; of the axis around the row, the one of its position.
+    /// In the scratch: that row of those that number `rows` of [`Plan::strided`] brings; of the
+    /// axis around the row, the one of its position.
     Gathered { rows: usize, row: i64 },
 }
 
@@ -374,15 +383,16 @@ pub(crate) struct StridedRows {
 /// Rows that lie side by side in memory, a step of one element apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Neighbours {
-    /// Those of positions of the last outer axis, from a multiple of their number on, which is a power of two.
+    /// Those of positions of the last outer axis, from a multiple of their number on, which is a
+    /// power of two.
     Positions,
     /// Those of loads: the elements of windows that step along the row.
     Loads,
 }
 
 impl StridedRows {
-    /// Elements from row to row in the scratch, by the positions of a row: more than that, since rows a power of two apart would share the
-    /// places of the cache.
+    /// Elements from row to row in the scratch, by the positions of a row: more than that, since
+    /// rows a power of two apart would share the places of the cache.
     pub(crate) fn pitch(&self, positions: i64) -> i64 {
         positions + 64 / self.size
     }
@@ -421,7 +431,8 @@ pub(crate) struct Source {
     pub(crate) elements: Size,
     /// True if nothing in the kernel writes this operand.
     pub(crate) read_only: bool,
-    /// True if the operand is known to have as many elements as the row has positions; asked of guarded loads alone.
+    /// True if the operand is known to have as many elements as the row has positions; asked of
+    /// guarded loads alone.
     pub(crate) spans_row: bool,
 }
 
@@ -522,7 +533,8 @@ pub(crate) enum Sink {
         /// Accumulators of a chunk.
         size: Size,
     },
-    /// Combined with an element of an operand, which is of the value's type (or u8); what is put in its place is narrowed.
+    /// Combined with an element of an operand, which is of the value's type (or u8); what is put in
+    /// its place is narrowed.
     Combine {
         /// How.
         combiner: Combiner,

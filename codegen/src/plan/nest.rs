@@ -108,8 +108,8 @@ pub(crate) enum Split {
     Rows(usize),
 }
 
-/// A nest as a plan. Slots are the input slots, the output slots, one for the accumulators of each column, and one for each largest value
-/// so far.
+/// A nest as a plan. Slots are the input slots, the output slots, one for the accumulators of each
+/// column, and one for each largest value so far.
 ///
 /// # Errors
 /// If it has no row.
@@ -216,8 +216,8 @@ pub(super) fn call(draft: &Draft<'_>) -> i64 {
     }
 }
 
-/// True if all that happens at a position is one stage there. Registers beyond those of the kernel are of largest values, which every task
-/// has of its own; the stage that takes them comes last.
+/// True if all that happens at a position is one stage there. Registers beyond those of the kernel
+/// are of largest values, which every task has of its own; the stage that takes them comes last.
 pub(super) fn positions_independent(draft: &Draft<'_>) -> bool {
     let stages = &draft.plans[0].stages;
     let of_largest =

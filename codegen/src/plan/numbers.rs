@@ -1,8 +1,8 @@
-//! Numbers for sizes: [`Numbers`] computes what expressions are for the sizes of a binding, and [`SizeTable`] lists those that compiled code
-//! reads.
+//! Numbers for sizes: [`Numbers`] computes what expressions are for the sizes of a binding, and
+//! [`SizeTable`] lists those that compiled code reads.
 //!
-//! Code finds a size that is a number as an immediate. The others are in memory in front of its table of addresses, each as eight bytes,
-//! the first of them closest:
+//! Code finds a size that is a number as an immediate. The others are in memory in front of its
+//! table of addresses, each as eight bytes, the first of them closest:
 //!
 //! ```text
 //!   … | third | second | first | address 0 | address 1 | …
@@ -43,7 +43,8 @@ impl<'v> Numbers<'v> {
         usize::try_from(number).map_err(|_| format!("{size} is {number}"))
     }
 
-    /// The bits of an argument of a kernel as a number of that type. A NaN has no payload: vector loops that round to bf16 count on that.
+    /// The bits of an argument of a kernel as a number of that type. A NaN has no payload: vector
+    /// loops that round to bf16 count on that.
     ///
     /// # Errors
     /// As [`number`](Numbers::number), and if there is no such argument.

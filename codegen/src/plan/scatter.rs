@@ -1,4 +1,5 @@
-//! Scatters as three plans: copy the base, combine it with the sources in order, and round what was accumulated of low-precision floats.
+//! Scatters as three plans: copy the base, combine it with the sources in order, and round what was
+//! accumulated of low-precision floats.
 
 use super::facts::Facts;
 use super::from_kernel::{elements_of, padded, sources, unsupported};
@@ -9,7 +10,8 @@ use smallvec::SmallVec;
 use tracecast_ir::kernel::{self as ir, Body, Combiner, Kernel, Scalar, ScalarOp};
 use tracecast_ir::{DType, Size};
 
-/// A scatter, ready to be run by the functions of its plans: copy the base, combine, and, where 16-bit floats were accumulated, round.
+/// A scatter, ready to be run by the functions of its plans: copy the base, combine, and, where
+/// 16-bit floats were accumulated, round.
 #[derive(Debug)]
 pub(crate) struct ScatterDispatch<C = Size> {
     /// Rows of sources.
@@ -18,7 +20,8 @@ pub(crate) struct ScatterDispatch<C = Size> {
     pub(crate) row: C,
     /// How far apart the positions of a row and everything else are in the output.
     apart: Apart,
-    /// True if different positions of a row never meet in the output; not known where sizes are names.
+    /// True if different positions of a row never meet in the output; not known where sizes are
+    /// names.
     pub(crate) positions_independent: bool,
     /// Elements of the output.
     pub(crate) size: C,
@@ -71,8 +74,8 @@ pub(crate) const COMBINE: usize = 1;
 /// The function that rounds 16-bit results.
 pub(crate) const ROUND: usize = 2;
 
-/// The plans of a scatter, in the order above. Slots of the one that combines are the kernel's inputs and outputs, and one for the
-/// accumulator.
+/// The plans of a scatter, in the order above. Slots of the one that combines are the kernel's
+/// inputs and outputs, and one for the accumulator.
 ///
 /// # Errors
 /// If there is no accumulator of that dtype.

@@ -1,4 +1,5 @@
-//! Maps with rows of a few positions: each position becomes code of its own, and the axis around it the row.
+//! Maps with rows of a few positions: each position becomes code of its own, and the axis around it
+//! the row.
 //!
 //! ```text
 //! loop i0 28, row r 2                          ->   loop row r 28
@@ -8,9 +9,10 @@
 //!                                                    store y[2*r + 1], s1
 //! ```
 //!
-//! Beginning a row costs more than a few positions do, and no vector holds them. What is put together from parts along such a row, by `cat` or a
-//! permutation, is then known part by part: guards of loads and comparisons of positions are decided here. So it is with what is put together along
-//! the axis around the row, if that has a few positions.
+//! Beginning a row costs more than a few positions do, and no vector holds them. What is put
+//! together from parts along such a row, by `cat` or a permutation, is then known part by part:
+//! guards of loads and comparisons of positions are decided here. So it is with what is put
+//! together along the axis around the row, if that has a few positions.
 
 use super::{Draft, Place, Plan, Sink, Source, Stage};
 use smallvec::SmallVec;
@@ -23,7 +25,8 @@ const SHORT: i64 = 8;
 /// The shortest rows that are made of them.
 const LEAST: i64 = 4;
 
-/// Longer rows cost so much more than their beginnings that parts around them are not distinguished.
+/// Longer rows cost so much more than their beginnings that parts around them are not
+/// distinguished.
 const LONG: i64 = 128;
 
 /// No more instructions than this become of a body.
@@ -58,7 +61,8 @@ pub(super) fn unroll(draft: &mut Draft<'_>) {
     plan.aligned = false;
 }
 
-/// The axis around a row that is not long and its positions, if there are few, more along an axis around it, and guards of loads tell them apart.
+/// The axis around a row that is not long and its positions, if there are few, more along an axis
+/// around it, and guards of loads tell them apart.
 fn parts(plan: &Plan) -> Option<(usize, i64)> {
     let axis = (0..plan.row_axis()).rev().find(|axis| plan.extents[*axis] != 1)?;
     let count = plan.extents[axis].number().filter(|count| (2..=SHORT).contains(count))?;
@@ -86,7 +90,8 @@ fn is_plain(plan: &Plan, stage: &Stage, count: i64) -> bool {
     is_small && !stage.once && plan.buffers.is_empty() && plan.strided.is_empty()
 }
 
-/// The positions of a row, if there are few, more along the axis around it, along which loads lie side by side, and the two are no one axis.
+/// The positions of a row, if there are few, more along the axis around it, along which loads lie
+/// side by side, and the two are no one axis.
 fn short_row(plan: &Plan) -> Option<i64> {
     let count = plan.row().number().filter(|row| (2..=SHORT).contains(row))?;
     let [stage] = &plan.stages[..] else { return None };
@@ -157,8 +162,8 @@ fn moved_sink(sink: &Sink, (axis, at): (usize, i64), values: &[Val]) -> Sink {
     sink
 }
 
-/// Appends a body for one position of an axis, and the loads of which something is there: the values of its instructions. The position is a number, and so is what
-/// follows from it.
+/// Appends a body for one position of an axis, and the loads of which something is there: the
+/// values of its instructions. The position is a number, and so is what follows from it.
 fn copied(
     body: &mut Body,
     from: &Body,

@@ -6,7 +6,8 @@
 //! along the row:  r0 = sum(x * x), store y    once:  store sqrt(r0)
 //! ```
 //!
-//! becomes one for a chunk, which stores `r0` among the results of all chunks, and one that finishes with their combination.
+//! becomes one for a chunk, which stores `r0` among the results of all chunks, and one that
+//! finishes with their combination.
 
 use super::facts::Facts;
 use super::nest::positions_independent;
@@ -50,8 +51,9 @@ impl SplitRow {
     }
 }
 
-/// Replaces one long row that is reduced once, and nothing else, by the plans of a chunk and of the end. If the length of the row is a name,
-/// they stand beside the plan of the whole, and a run takes what is better.
+/// Replaces one long row that is reduced once, and nothing else, by the plans of a chunk and of the
+/// end. If the length of the row is a name, they stand beside the plan of the whole, and a run
+/// takes what is better.
 pub(super) fn split(draft: &mut Draft<'_>) {
     let fits = draft.calls.as_planned && draft.calls.by_sixteens && draft.columns.is_empty();
     if !fits || positions_independent(draft) {

@@ -1,5 +1,6 @@
-//! Gathers operands that step through memory along the row, such as a transposed matrix, or of which some positions are not there, such as one that is seen
-//! through windows, into the scratch, so that loops load vectors.
+//! Gathers operands that step through memory along the row, such as a transposed matrix, or of
+//! which some positions are not there, such as one that is seen through windows, into the scratch,
+//! so that loops load vectors.
 //!
 //! ```text
 //! y[i, j] = x[j, i] + b[i, j]     rows 16 k to 16 k + 15 of x transposed are gathered together: they share lines of the cache
@@ -21,8 +22,9 @@ const WHOLE: i64 = 4096;
 /// Shorter rows are not worth a call.
 const LEAST: i64 = 8;
 
-/// Has loads of the first plan that step along the row, or leave the operand at its ends, find their elements in the scratch. Rows are cut into calls of [`POSITIONS`] where
-/// positions are independent.
+/// Has loads of the first plan that step along the row, or leave the operand at its ends, find
+/// their elements in the scratch. Rows are cut into calls of [`POSITIONS`] where positions are
+/// independent.
 pub(super) fn gather(draft: &mut Draft<'_>) {
     if draft.calls.as_planned {
         let cut = positions_independent(draft);
@@ -68,7 +70,8 @@ fn gather_strided(plan: &mut Plan, cut: bool, facts: &Facts) {
     }
 }
 
-/// How a load is gathered, in calls of any number of positions, if it steps along the row and nothing writes what it reads.
+/// How a load is gathered, in calls of any number of positions, if it steps along the row and
+/// nothing writes what it reads.
 fn strided_rows(source: &Source, outer: Option<(usize, Size)>) -> Option<StridedRows> {
     let Place::At(access) = &source.place else { return None };
     if !source.read_only || !access.indirect.is_empty() || source.place.row_stride() == 0 {
@@ -107,7 +110,8 @@ fn follows(first: &StridedRows, next: &StridedRows) -> bool {
         && a.offset + Size::from(first.rows) == b.offset
 }
 
-/// True for a load whose guards let it leave the operand at the ends of a row, or that steps along it, and is filled by bits that are those of an element.
+/// True for a load whose guards let it leave the operand at the ends of a row, or that steps along
+/// it, and is filled by bits that are those of an element.
 fn is_within(source: &Source, access: &Access) -> bool {
     let steps = || access.guards.iter().filter_map(|guard| guard.strides.last().copied());
     let along = steps().any(|step| step != 0) || source.place.row_stride() != 1;

@@ -1,4 +1,5 @@
-//! Transposed convolutions need no plan: what is done with planes is precompiled, and threads take some each.
+//! Transposed convolutions need no plan: what is done with planes is precompiled, and threads take
+//! some each.
 
 use super::numbers::Numbers;
 use tracecast_ir::kernel::{Kernel, Moves, Transposed};

@@ -1,7 +1,8 @@
 //! Widens rows of low-precision floats once instead of in every pass along the row.
 //!
-//! Widening takes the units that also add; loading an f32 from the first-level cache does not. So the first stage that loads a row keeps
-//! it in a row buffer for the others, and an operand that is the same for all rows is widened in the first row of a call:
+//! Widening takes the units that also add; loading an f32 from the first-level cache does not. So
+//! the first stage that loads a row keeps it in a row buffer for the others, and an operand that is
+//! the same for all rows is widened in the first row of a call:
 //!
 //! ```text
 //! along the row: sum x          first row: keep w in b1
@@ -37,7 +38,8 @@ impl Often {
     }
 }
 
-/// Gives loads of 16-bit floats row buffers, as long as there is room. Only where rows are whole: with more than one pass along them.
+/// Gives loads of 16-bit floats row buffers, as long as there is room. Only where rows are whole:
+/// with more than one pass along them.
 pub(super) fn widen(plan: &mut Plan, facts: &Facts) {
     let passes = plan.stages.iter().filter(|s| !s.once).count();
     if passes < 2 {

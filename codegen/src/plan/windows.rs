@@ -1,4 +1,5 @@
-//! Factors of contractions that are one operand seen through windows, or an operand whose rows or columns are several axes: where its elements lie.
+//! Factors of contractions that are one operand seen through windows, or an operand whose rows or
+//! columns are several axes: where its elements lie.
 
 use super::numbers::Numbers;
 use tracecast_ir::kernel::{Access, Contract, Factor, Load};
@@ -24,11 +25,13 @@ pub(crate) struct Windows<O = Size> {
     pub(crate) rows: Vec<Axis<O>>,
     /// What columns are made of.
     pub(crate) columns: Vec<Axis<O>>,
-    /// Numbers that lie within bounds where there is an element: the first of each, and where it ends.
+    /// Numbers that lie within bounds where there is an element: the first of each, and where it
+    /// ends.
     pub(crate) bounds: Vec<[O; 2]>,
 }
 
-/// An axis: its positions, and from one to the next in elements and in each of the numbers that are bounded.
+/// An axis: its positions, and from one to the next in elements and in each of the numbers that are
+/// bounded.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis<O = Size> {
     pub(crate) extent: O,

@@ -1,7 +1,8 @@
 //! The routines for x86-64 with AVX2, FMA and F16C: eight f32 at a time.
 //!
-//! Functions are the generic definitions of `tracecast_ir::kernel::math` on [`Wide`], instantiated for every function of the list. The last, incomplete vector of a tile is
-//! padded and run through the same instructions.
+//! Functions are the generic definitions of `tracecast_ir::kernel::math` on [`Wide`], instantiated
+//! for every function of the list. The last, incomplete vector of a tile is padded and run through
+//! the same instructions.
 
 use super::portable::function_f64;
 use super::{FunctionRoutines, OneF16, Tiles, doubles, gather_rows, random, sum_rows};
@@ -28,8 +29,9 @@ pub(super) static TILES: Tiles = Tiles {
 ///
 /// # Safety
 ///
-/// The CPU must have AVX2, FMA and F16C. `T` and `U` must be eight elements each; `src` must be readable for `n` of them, `dst`
-/// writable; they may be the same memory if `T` and `U` are of one size.
+/// The CPU must have AVX2, FMA and F16C. `T` and `U` must be eight elements each; `src` must be
+/// readable for `n` of them, `dst` writable; they may be the same memory if `T` and `U` are of one
+/// size.
 #[inline(always)]
 unsafe fn map<T: Copy, U: Copy>(src: *const u8, dst: *mut u8, n: usize, f: impl Fn(T) -> U) {
     let (from, to) = (size_of::<T>() / 8, size_of::<U>() / 8);
@@ -116,7 +118,8 @@ fn bf16_in_high_half(x: Wide) -> x86::__m256i {
     Wide::select(Wide::unordered(x), Wide::from_bits(quiet), Wide::from_bits(rounded)).bits()
 }
 
-/// The nearest bf16 in the high halves, ties to even; a NaN stays one. What is in the low halves means nothing.
+/// The nearest bf16 in the high halves, ties to even; a NaN stays one. What is in the low halves
+/// means nothing.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(crate) fn nearest_bf16(x: x86::__m256) -> x86::__m256i {
@@ -296,7 +299,8 @@ macro_rules! tile {
     ($f:expr) => {{
         #[target_feature(enable = "avx2,fma,f16c")]
         unsafe extern "C" fn tile(src: *const u8, dst: *mut u8, n: usize) {
-            // The closure has the features of this routine, which a bare function item passed on would not.
+            // The closure has the features of this routine, which a bare function item passed on
+            // would not.
             // SAFETY: the contract of `TileFn` is that of `map`, and the features are enabled.
             unsafe { map(src, dst, n, |x| $f(x)) }
         }

@@ -1,4 +1,5 @@
-//! Sixteen f32 at a time: for the rows of attention, and functions that generated code calls. What else there is has the routines of AVX2.
+//! Sixteen f32 at a time: for the rows of attention, and functions that generated code calls. What
+//! else there is has the routines of AVX2.
 
 use super::{FunctionRoutines, Tiles, avx2, sum_rows};
 use core::arch::x86_64 as x86;
@@ -111,7 +112,8 @@ unsafe fn narrowed(
     }
 }
 
-/// The nearest bf16 in the high halves, ties to even; a NaN stays one. What is in the low halves means nothing.
+/// The nearest bf16 in the high halves, ties to even; a NaN stays one. What is in the low halves
+/// means nothing.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(crate) fn nearest_bf16(x: x86::__m512) -> x86::__m512i {

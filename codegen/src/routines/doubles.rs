@@ -1,6 +1,8 @@
-//! Functions of an f64 over a tile, four at a time, with AVX2: the generic definitions of `tracecast_ir::kernel::math` on [`Wide`].
+//! Functions of an f64 over a tile, four at a time, with AVX2: the generic definitions of
+//! `tracecast_ir::kernel::math` on [`Wide`].
 //!
-//! Machines with AVX-512 have vector loops of most of them, and come here for those that need a patch.
+//! Machines with AVX-512 have vector loops of most of them, and come here for those that need a
+//! patch.
 
 use super::{TileFn, portable};
 use core::arch::x86_64 as x86;

@@ -1,6 +1,6 @@
-//! Elements that lie apart, brought next to each other: rows that step through memory, several at a time where they are neighbours
-//! there, so that every cache line is read once. Fewer than eight rows of stride 2, as windows of two by two
-//! have, are deinterleaved in pairs.
+//! Elements that lie apart, brought next to each other: rows that step through memory, several at a
+//! time where they are neighbours there, so that every cache line is read once. Fewer than eight
+//! rows of stride 2, as windows of two by two have, are deinterleaved in pairs.
 
 use super::{BringFn, ElementSize};
 use std::ops::Range;
@@ -64,11 +64,13 @@ unsafe fn bring<T: Copy>(all: Block, n: usize, rows: usize, block: impl Fn(Block
     }
 }
 
-/// Brings `n` positions of some rows that are two elements apart. A block is eight positions of a row, and of the next one where it goes elsewhere.
+/// Brings `n` positions of some rows that are two elements apart. A block is eight positions of a
+/// row, and of the next one where it goes elsewhere.
 ///
 /// # Safety
 ///
-/// As [`BringFn`]; `block` may be called for what is inside these positions and rows, and the elements between.
+/// As [`BringFn`]; `block` may be called for what is inside these positions and rows, and the
+/// elements between.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn tell_apart<T: Copy>(all: Block, n: usize, rows: usize, block: impl Fn(Block, bool)) {
@@ -136,7 +138,8 @@ pub(crate) mod avx2 {
         ld: usize,
     ) {
         let all = Block { src, dst, step, ld };
-        // SAFETY: the caller's contract is that of `bring`, whose blocks have that number of elements.
+        // SAFETY: the caller's contract is that of `bring`, whose blocks have that number of
+        // elements.
         let block = |block| unsafe { words(block) };
         if step == 2 * size_of::<u16>() as isize && (1..8).contains(&rows) && n > 0 {
             // SAFETY: as above, with the elements between.
@@ -158,7 +161,8 @@ pub(crate) mod avx2 {
         ld: usize,
     ) {
         let all = Block { src, dst, step, ld };
-        // SAFETY: the caller's contract is that of `bring`, whose blocks have that number of elements.
+        // SAFETY: the caller's contract is that of `bring`, whose blocks have that number of
+        // elements.
         let block = |block| unsafe { numbers(block) };
         if step == 2 * size_of::<u32>() as isize && (1..8).contains(&rows) && n > 0 {
             // SAFETY: as above, with the elements between.

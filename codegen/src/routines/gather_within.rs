@@ -1,9 +1,11 @@
-//! A row of which some positions lie outside of an operand: elements for those inside, a fill for the others.
+//! A row of which some positions lie outside of an operand: elements for those inside, a fill for
+//! the others.
 
 use super::ElementSize;
 
-/// Brings the elements of positions `low..high` of `n` to `dst`, where the other positions get the fill, an element in its low bits. That of position `p` is at
-/// `src + p * step`; only these have to be there. Nothing needs to be aligned.
+/// Brings the elements of positions `low..high` of `n` to `dst`, where the other positions get the
+/// fill, an element in its low bits. That of position `p` is at `src + p * step`; only these have
+/// to be there. Nothing needs to be aligned.
 pub(crate) type WithinFn = unsafe extern "C" fn(
     src: *const u8,
     dst: *mut u8,

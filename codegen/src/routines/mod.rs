@@ -1,9 +1,10 @@
-//! Precompiled routines for what generated code does badly: functions of many numbers, 16-bit conversions, random bits, and scans.
-//! Contractions are in `contract`.
+//! Precompiled routines for what generated code does badly: functions of many numbers, 16-bit
+//! conversions, random bits, and scans. Contractions are in `contract`.
 //!
-//! The routines are chosen once, by what the CPU has, into a table of pointers ([`Tiles`]) that compiled kernels call. Whatever
-//! the choice, every element gets the bits that `tracecast_ir::kernel` defines, wherever it stands in a tile and however many
-//! follow it. No routine unwinds.
+//! The routines are chosen once, by what the CPU has, into a table of pointers ([`Tiles`]) that
+//! compiled kernels call. Whatever the choice, every element gets the bits that
+//! `tracecast_ir::kernel` defines, wherever it stands in a tile and however many follow it. No
+//! routine unwinds.
 #![allow(
     unsafe_code,
     reason = "tile routines use vector instructions and the pointers of generated code"
@@ -45,16 +46,18 @@ use tracecast_ir::kernel::Function;
 
 /// Maps `n` elements from `src` to `dst`, neither of which needs to be aligned.
 ///
-/// `src` may equal `dst` if the two element types are of one size; otherwise the two must not overlap.
+/// `src` may equal `dst` if the two element types are of one size; otherwise the two must not
+/// overlap.
 pub(crate) type TileFn = unsafe extern "C" fn(src: *const u8, dst: *mut u8, n: usize);
 
 /// Writes the random words of `n` elements in a row, beginning with element `start`, as u32.
 pub(crate) type RandomFn =
     unsafe extern "C" fn(dst: *mut u8, n: usize, key: i64, step: i64, stream: u32, start: u64);
 
-/// Brings rows together whose elements lie apart, of a size that the routine knows: element `p` of row `r` is at `src + p * step` and
-/// `r` elements further, and goes to element `r * ld + p` of `dst`, for `n` positions and some rows. What lies between
-/// elements of a row must be readable as well. Nothing needs to be aligned.
+/// Brings rows together whose elements lie apart, of a size that the routine knows: element `p` of
+/// row `r` is at `src + p * step` and `r` elements further, and goes to element `r * ld + p` of
+/// `dst`, for `n` positions and some rows. What lies between elements of a row must be readable as
+/// well. Nothing needs to be aligned.
 pub(crate) type BringFn = unsafe extern "C" fn(
     src: *const u8,
     dst: *mut u8,
@@ -87,7 +90,8 @@ pub(crate) struct OneF16 {
     pub(crate) round: unsafe extern "C" fn(f32) -> f32,
 }
 
-/// The routines of one kind of CPU. Each may be called only on a CPU it was made for, as [`InstructionSet::of`] ensures.
+/// The routines of one kind of CPU. Each may be called only on a CPU it was made for, as
+/// [`InstructionSet::of`] ensures.
 pub(crate) struct Tiles {
     /// Those of each function.
     functions: fn(Function) -> FunctionRoutines,

@@ -1,5 +1,5 @@
-//! [`Routine`]: which precompiled routine generated code calls, the symbol that stands for it in objects and files, and its address in
-//! this process.
+//! [`Routine`]: which precompiled routine generated code calls, the symbol that stands for it in
+//! objects and files, and its address in this process.
 
 use super::{Tiles, gather_within, narrow_float, one};
 use std::fmt;
@@ -10,7 +10,8 @@ use tracecast_ir::kernel::{Function, Scalar};
 
 /// A routine that generated code calls.
 ///
-/// A routine over a *tile* takes some elements in a row (its type is [`TileFn`](super::TileFn)); the others take one number.
+/// A routine over a *tile* takes some elements in a row (its type is [`TileFn`](super::TileFn));
+/// the others take one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Routine {
     /// A function of each number of a tile.
@@ -196,7 +197,8 @@ impl Routine {
 static SYMBOLS: LazyLock<Vec<(Routine, String)>> =
     LazyLock::new(|| Routine::all().map(|routine| (routine, routine.to_string())).collect());
 
-/// The symbol. `exp_tile` is the function over a tile of f32, `exp` that of one f32, `exp_f64` that of one f64.
+/// The symbol. `exp_tile` is the function over a tile of f32, `exp` that of one f32, `exp_f64` that
+/// of one f64.
 impl fmt::Display for Routine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

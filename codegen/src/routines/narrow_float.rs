@@ -1,5 +1,6 @@
-//! The conversions of every low-precision float, made from its row in the table of dtypes: one number at a time, and over tiles on any
-//! CPU. What a CPU converts with instructions of its own is in the tables of routines.
+//! The conversions of every low-precision float, made from its row in the table of dtypes: one
+//! number at a time, and over tiles on any CPU. What a CPU converts with instructions of its own is
+//! in the tables of routines.
 
 use super::{NarrowFloat, TileFn};
 use tracecast_ir::kernel::narrow::{self, LowFloat, PerLowFloat};

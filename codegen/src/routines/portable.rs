@@ -22,7 +22,8 @@ pub(super) static TILES: Tiles = Tiles {
 ///
 /// # Safety
 ///
-/// `src` must be readable for `n` elements, `dst` writable; they may be the same memory if `T` and `U` are of one size.
+/// `src` must be readable for `n` elements, `dst` writable; they may be the same memory if `T` and
+/// `U` are of one size.
 #[inline(always)]
 unsafe fn map<T: Copy, U>(src: *const u8, dst: *mut u8, n: usize, f: impl Fn(T) -> U) {
     let (src, dst) = (src.cast::<T>(), dst.cast::<U>());

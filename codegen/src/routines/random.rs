@@ -83,7 +83,8 @@ fn quads(key: [u32; 2], first: [u32; 4]) -> [u32; 4 * QUADS] {
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2 {
-    //! The same with AVX2: a quad's word in each 64-bit lane, since the rounds multiply 32 bits into 64.
+    //! The same with AVX2: a quad's word in each 64-bit lane, since the rounds multiply 32 bits
+    //! into 64.
 
     use super::QUADS;
     use core::arch::x86_64 as x86;

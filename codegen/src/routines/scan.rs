@@ -1,4 +1,5 @@
-//! Scans of lines side by side: what `tracecast_ir::kernel::line` defines, compiled for the vectors of the CPU.
+//! Scans of lines side by side: what `tracecast_ir::kernel::line` defines, compiled for the vectors
+//! of the CPU.
 
 use crate::machine::InstructionSet;
 use tracecast_ir::kernel::line::Scanner;

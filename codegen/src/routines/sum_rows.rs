@@ -1,7 +1,8 @@
 //! Rows of a table of f32 that indices take, summed in groups of neighbours: `embedding_bag`.
 //!
-//! A group is summed block by block of its columns, which stay in registers from its first row to its last; every column is added up in
-//! order of the rows. Which row comes some rows later is known, and it is asked for.
+//! A group is summed block by block of its columns, which stay in registers from its first row to
+//! its last; every column is added up in order of the rows. Which row comes some rows later is
+//! known, and it is asked for.
 
 use crate::status;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +42,8 @@ pub(crate) struct SumRows {
 ///
 /// # Safety
 ///
-/// The indices and sums of the rows and the columns that are named, and the whole table, must be there.
+/// The indices and sums of the rows and the columns that are named, and the whole table, must be
+/// there.
 pub(crate) type SumRowsFn = unsafe extern "C" fn(task: *const SumRows);
 
 /// Rows between the one that is added and the one that is prefetched.

@@ -108,8 +108,8 @@ impl<'a> Units<'a> {
     }
 }
 
-/// Whether heads of a backward pass are so few that they are cut along queries and along keys: then weights and their gradients, two products of five, are computed
-/// once for each.
+/// Whether heads of a backward pass are so few that they are cut along queries and along keys: then
+/// weights and their gradients, two products of five, are computed once for each.
 fn is_worth_twice(heads: usize, threads: usize) -> bool {
     let (whole, cut) = (5 * threads * heads.div_ceil(threads), 7 * heads);
     cut < whole

@@ -1,4 +1,5 @@
-//! Runs reductions down the columns: where their accumulators are, and the functions that make outputs of them.
+//! Runs reductions down the columns: where their accumulators are, and the functions that make
+//! outputs of them.
 
 use super::memory::{Address, fill, with_room};
 use super::{Invocation, Slots};
@@ -66,7 +67,8 @@ pub(super) fn with_accumulators(
     });
 }
 
-/// Visits the steps of a [`Cascade`](tracecast_ir::kernel::Cascade) in place: the first chunk of a group, and the chunks that are added to it.
+/// Visits the steps of a [`Cascade`](tracecast_ir::kernel::Cascade) in place: the first chunk of a
+/// group, and the chunks that are added to it.
 fn each_group(chunks: usize, mut each: impl FnMut(usize, Range<usize>)) {
     for first in (0..chunks).step_by(GROUP) {
         each(first, first + 1..chunks.min(first + GROUP));

@@ -1,4 +1,5 @@
-//! Runs contractions: cuts them into parts for the threads, and hands each part to the precompiled `contract` with its factors and epilogue.
+//! Runs contractions: cuts them into parts for the threads, and hands each part to the precompiled
+//! `contract` with its factors and epilogue.
 
 use super::columns::{Accumulators, with_accumulators};
 use super::images::Images;
@@ -37,8 +38,9 @@ const READING: f64 = 6.0;
 /// From this number of rows on packing takes less than a tenth of the time.
 const ROWS_WITHOUT_KEEPING: usize = 128;
 
-/// Into how many parts to cut rows and columns, at multiples of these units, for at most that many parts in all: those whose largest
-/// part costs least. Every part prepares its rows of the left operand and its columns of the right one, at these costs.
+/// Into how many parts to cut rows and columns, at multiples of these units, for at most that many
+/// parts in all: those whose largest part costs least. Every part prepares its rows of the left
+/// operand and its columns of the right one, at these costs.
 pub(super) fn grid(
     [m, n]: [usize; 2],
     units: [usize; 2],
@@ -83,7 +85,8 @@ pub(super) enum Driver {
 }
 
 impl Driver {
-    /// The first driver that takes the contraction: weight gradients along lines, other weight gradients, convolutions, then any product.
+    /// The first driver that takes the contraction: weight gradients along lines, other weight
+    /// gradients, convolutions, then any product.
     pub(super) fn of(contract: &BoundContract, cpu: &Cpu) -> Driver {
         if let Some(lines) = WindowLines::of(contract) {
             Driver::Lines(lines)
@@ -184,7 +187,8 @@ pub(super) fn chosen(contract: &BoundContract, machine: &Machine) -> Option<Shar
     Some((chosen, [("batches", groups), ("rows", down), ("columns", across)]))
 }
 
-/// Calls `with` with both factors of batches that are multiplied together. Their addresses are null: a choice depends on shapes alone.
+/// Calls `with` with both factors of batches that are multiplied together. Their addresses are
+/// null: a choice depends on shapes alone.
 fn with_sources<T>(
     contract: &BoundContract,
     together: &Together,
@@ -219,7 +223,8 @@ pub(super) fn source<'a>(factor: &FactorSource, seen: Option<&'a Seen>) -> Sourc
     }
 }
 
-/// How a contraction keeps its right operand from run to run, if that is made of these operands alone and worth it.
+/// How a contraction keeps its right operand from run to run, if that is made of these operands
+/// alone and worth it.
 pub(super) fn packing(contract: &BoundContract, cpu: &Cpu, lasting: &[usize]) -> Option<Packing> {
     let few_rows = (1..ROWS_WITHOUT_KEEPING).contains(&contract.m);
     let batches: usize = contract.batch.iter().product();
@@ -330,7 +335,8 @@ impl ContractRun<'_> {
         slots
     }
 
-    /// A block of a batch, or of those that go together with it, whose sums the epilogue gets with these slots.
+    /// A block of a batch, or of those that go together with it, whose sums the epilogue gets with
+    /// these slots.
     fn block(&self, batch: usize, block: Block, slots: &mut Slots) {
         let (contract, sums) = (self.contract, Sums::of(self.contract, self.invocation));
         let mut call = |batch: usize, rows: Range<usize>, cols: Range<usize>, block: Address| {
@@ -365,8 +371,9 @@ impl ContractRun<'_> {
         });
     }
 
-    /// What the epilogue of a batch is going to write and read, if it is so much that it lies in far caches, and not so much that results go
-    /// past them: small results are near still from the last run, where asking for them only costs.
+    /// What the epilogue of a batch is going to write and read, if it is so much that it lies in
+    /// far caches, and not so much that results go past them: small results are near still from the
+    /// last run, where asking for them only costs.
     fn prefetched(&self, cpu: &Cpu, batch: usize) -> SmallVec<[Prefetch; 4]> {
         let caches = cpu.caches;
         if !(caches.far_from()..caches.passed_from()).contains(&self.contract.traffic) {
@@ -431,7 +438,8 @@ impl ContractRun<'_> {
         Operand::Windows { base, dtype: windows.dtype, round: windows.round, seen }
     }
 
-    /// Computes blocks of a factor, whose rows are counted from that one on, with their number of columns.
+    /// Computes blocks of a factor, whose rows are counted from that one on, with their number of
+    /// columns.
     fn fill(
         &self,
         factor: &FactorSource,

@@ -1,4 +1,5 @@
-//! Runs contractions whose right operands are images: batches one after another, each in a few bands of windows where threads would have too few batches.
+//! Runs contractions whose right operands are images: batches one after another, each in a few
+//! bands of windows where threads would have too few batches.
 
 use super::contract::{parts, source};
 use super::max_abs::with_places;
@@ -17,9 +18,11 @@ use tracecast_ir::DType;
 type FactorSource = contract::FactorSource<i64>;
 type Windows = contract::Windows<i64>;
 
-/// Batches that lie side by side are cut at multiples of this: as many lanes as the widest vectors have,
+/// Batches that lie side by side are cut at multiples of this: as many lanes as the widest vectors
+/// have,
 const LANES: usize = 16;
-/// or of this where threads would have nothing to do: vectors that are half empty take as long, but what goes into them half as long.
+/// or of this where threads would have nothing to do: vectors that are half empty take as long, but
+/// what goes into them half as long.
 const HALF: usize = LANES / 2;
 /// Images of batches side by side are for no more columns than this,
 const FEW_COLUMNS: usize = 64;
@@ -28,7 +31,8 @@ const SOME_BATCHES: usize = 4;
 /// Those with more columns are for no more steps than this.
 const FEW_STEPS: usize = 512;
 
-/// Rows of so few columns in all are shared among threads, which with images share columns, and pack all rows each.
+/// Rows of so few columns in all are shared among threads, which with images share columns, and
+/// pack all rows each.
 const FEW_IN_ALL: usize = 256;
 /// Rows from which on it pays.
 const MANY_ROWS: usize = 64;

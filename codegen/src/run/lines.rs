@@ -1,4 +1,5 @@
-//! Runs orders: each thread takes the lines of some positions before the axis. Scans are run by `scan`.
+//! Runs orders: each thread takes the lines of some positions before the axis. Scans are run by
+//! `scan`.
 
 use super::memory::{Address, bytes, bytes_mut, with_room, words_mut};
 use super::{Invocation, Slots, scan};

@@ -1,4 +1,5 @@
-//! Largest values of a run: every task keeps its own in a cache line of its own, and the largest of them goes to the output at the end.
+//! Largest values of a run: every task keeps its own in a cache line of its own, and the largest of
+//! them goes to the output at the end.
 
 use super::Slots;
 use super::memory::{Address, clear, combine, copy_number, with_shared};

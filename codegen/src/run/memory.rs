@@ -1,7 +1,8 @@
-//! The memory that a run works on: addresses of operands, scratch that only grows, and what is done with them outside of compiled code.
+//! The memory that a run works on: addresses of operands, scratch that only grows, and what is done
+//! with them outside of compiled code.
 //!
-//! [`Slots`] are made from operands whose sizes have been checked against the kernel, and ranges come from the kernel's own extents; so
-//! what is called here trusts its addresses.
+//! [`Slots`] are made from operands whose sizes have been checked against the kernel, and ranges
+//! come from the kernel's own extents; so what is called here trusts its addresses.
 #![allow(
     unsafe_code,
     reason = "this file owns the addresses that compiled code and contractions are given, and the calls with them"
@@ -33,8 +34,8 @@ use tracecast_runtime::{Arg, HostLoan, HostMemory, Memory};
 #[repr(transparent)]
 pub(super) struct Address(*mut u8);
 
-// SAFETY: an address is only a number; what is at it is accessed by compiled code and tile routines, whose callers split outputs
-// among threads and let nobody write what another reads.
+// SAFETY: an address is only a number; what is at it is accessed by compiled code and tile
+// routines, whose callers split outputs among threads and let nobody write what another reads.
 unsafe impl Send for Address {}
 // SAFETY: as above.
 unsafe impl Sync for Address {}
@@ -51,8 +52,8 @@ impl Address {
     }
 }
 
-/// Calls a compiled function for the positions of some rows, of which there must be at least one. Positions may be missing only if the row
-/// has none at all.
+/// Calls a compiled function for the positions of some rows, of which there must be at least one.
+/// Positions may be missing only if the row has none at all.
 #[inline]
 pub(super) fn call(
     code: &Code,
@@ -66,13 +67,14 @@ pub(super) fn call(
     // SAFETY: an address has the layout of the pointer in it.
     let addresses =
         unsafe { std::slice::from_raw_parts(slots.words.as_ptr().cast(), slots.words.len()) };
-    // SAFETY: the slots stand for operands whose sizes were checked against the kernel that the function is of; ranges are those of its
-    // extents, and threads share them so that nobody writes what another reads; the scratch is this thread's.
+    // SAFETY: the slots stand for operands whose sizes were checked against the kernel that the
+    // function is of; ranges are those of its extents, and threads share them so that nobody writes
+    // what another reads; the scratch is this thread's.
     unsafe { code.call(addresses, slots.sizes, rows, positions, scratch, status) }
 }
 
-/// The addresses that compiled functions are given, and in front of them what they read of the sizes of a binding
-/// (`plan::numbers::SizeTable`), the first of it last.
+/// The addresses that compiled functions are given, and in front of them what they read of the
+/// sizes of a binding (`plan::numbers::SizeTable`), the first of it last.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     /// How many of the words are no addresses.
@@ -144,7 +146,8 @@ impl Slots {
 
     /// The f32 that a slot holds.
     pub(crate) fn read_f32(&self, slot: usize) -> f32 {
-        // SAFETY: used for the scalar that predicates a kernel, whose operand is one f32 inside its memory.
+        // SAFETY: used for the scalar that predicates a kernel, whose operand is one f32 inside its
+        // memory.
         unsafe { self.get(slot).0.cast::<f32>().read_unaligned() }
     }
 }
@@ -160,7 +163,8 @@ pub(super) fn fill(scalar: Scalar, first: Address, bits: u64, count: usize) {
     let size = scalar.dtype().bytes();
     for i in 0..count {
         let to = first.0.wrapping_add(i * size);
-        // SAFETY: the caller's numbers lie in memory lent for this run, which no thread uses yet or any more.
+        // SAFETY: the caller's numbers lie in memory lent for this run, which no thread uses yet or
+        // any more.
         unsafe { to.copy_from_nonoverlapping(bits.to_le_bytes().as_ptr(), size) };
     }
 }
@@ -168,7 +172,8 @@ pub(super) fn fill(scalar: Scalar, first: Address, bits: u64, count: usize) {
 /// Puts a number where another is.
 pub(super) fn copy_number(scalar: Scalar, from: Address, to: Address) {
     let bytes = if matches!(scalar, Scalar::F64 | Scalar::I64) { 8 } else { 4 };
-    // SAFETY: one is in memory lent for this run, the other an operand of that type, and no thread uses either any more.
+    // SAFETY: one is in memory lent for this run, the other an operand of that type, and no thread
+    // uses either any more.
     unsafe { std::ptr::copy_nonoverlapping(from.0, to.0, bytes) };
 }
 
@@ -177,7 +182,8 @@ pub(super) fn combine(reduction: Reduction, scalar: Scalar, first: Address, coun
     let size = scalar.dtype().bytes();
     let result = |i: usize| {
         let mut bits = [0; 8];
-        // SAFETY: the caller's results lie one after another in memory lent for this run, and no thread writes them any more.
+        // SAFETY: the caller's results lie one after another in memory lent for this run, and no
+        // thread writes them any more.
         unsafe { first.0.wrapping_add(i * size).copy_to_nonoverlapping(bits.as_mut_ptr(), size) };
         u64::from_le_bytes(bits)
     };
@@ -214,24 +220,28 @@ pub(super) fn address_in(
 
 /// The bytes of an operand from the first of a part on.
 pub(super) fn bytes<'a>(of: Address, first: usize, count: usize) -> &'a [u8] {
-    // SAFETY: used for the operands of a kernel of lines and the panels of its thread during its run, and for places that are merged or copied: their
-    // sizes have been checked, and nobody writes an operand that is read, or only after the last use of these bytes. Copies of overlapping places are refused, and `merge` refuses places
-    // that are written and overlap others in part; one that is the same as one that is read is either the one that it merges in, or written
-    // when all have been read.
+    // SAFETY: used for the operands of a kernel of lines and the panels of its thread during its
+    // run, and for places that are merged or copied: their sizes have been checked, and nobody
+    // writes an operand that is read, or only after the last use of these bytes. Copies of
+    // overlapping places are refused, and `merge` refuses places that are written and overlap
+    // others in part; one that is the same as one that is read is either the one that it merges in,
+    // or written when all have been read.
     unsafe { std::slice::from_raw_parts(of.0.wrapping_add(first), count) }
 }
 
 /// The bytes of an output that one thread writes, from the first of its part on.
 pub(super) fn bytes_mut<'a>(of: Address, first: usize, count: usize) -> &'a mut [u8] {
-    // SAFETY: as above; the parts of threads do not overlap, and nobody reads an output during the run, or before the last use of these bytes.
+    // SAFETY: as above; the parts of threads do not overlap, and nobody reads an output during the
+    // run, or before the last use of these bytes.
     unsafe { std::slice::from_raw_parts_mut(of.0.wrapping_add(first), count) }
 }
 
 /// A number of words of memory that is lent for this run, which one thread uses.
 pub(super) fn words_mut<'a>(of: Address, count: usize) -> &'a mut [u64] {
     debug_assert!(of.0.cast::<u64>().is_aligned());
-    // SAFETY: used for the part of one thread in memory that is lent for a run and begins at a cache line, as each part does; parts have room
-    // for that number and do not overlap, and any bits are a word.
+    // SAFETY: used for the part of one thread in memory that is lent for a run and begins at a
+    // cache line, as each part does; parts have room for that number and do not overlap, and any
+    // bits are a word.
     unsafe { std::slice::from_raw_parts_mut(of.0.cast(), count) }
 }
 
@@ -249,8 +259,8 @@ pub(super) fn place(of: Address, dtype: DType, offset: isize, strides: [isize; 4
 
 /// Computes a unit of attention.
 pub(super) fn attend(problem: &contract::Problem<'_>, unit: &contract::Unit, memory: &mut [f64]) {
-    // SAFETY: the instructions are those of this CPU, as `InstructionSet::of` chose them; operands are those of the kernel, whose places stay inside
-    // for its extents; units share no results.
+    // SAFETY: the instructions are those of this CPU, as `InstructionSet::of` chose them; operands
+    // are those of the kernel, whose places stay inside for its extents; units share no results.
     unsafe { contract::attend(problem, unit, memory) }
 }
 
@@ -276,8 +286,8 @@ pub(super) fn copy_rows(from: Rows, to: Rows, rows: usize, bytes: usize) {
             for row in 0..rows {
                 let source = from.first.0.wrapping_add(row * from.step);
                 let target = to.first.0.wrapping_add(row * to.step);
-                // SAFETY: used for lines of an operand and a panel of them: both hold these bytes and do not overlap, and those that are
-                // written are this thread's.
+                // SAFETY: used for lines of an operand and a panel of them: both hold these bytes
+                // and do not overlap, and those that are written are this thread's.
                 unsafe { target.copy_from_nonoverlapping(source, bytes) };
             }
         }
@@ -308,7 +318,8 @@ fn copy_lines<const BYTES: usize>(from: Rows, to: Rows, rows: usize) {
     }
 }
 
-/// Transposes elements of some rows, each of that many bytes, into as many rows: the first of all, the second of all, and so on.
+/// Transposes elements of some rows, each of that many bytes, into as many rows: the first of all,
+/// the second of all, and so on.
 pub(super) fn turn(
     tiles: &Tiles,
     bytes: usize,
@@ -325,7 +336,8 @@ pub(super) fn turn(
 
 /// Runs a routine over a number of elements.
 pub(super) fn over_tile(tile: TileFn, from: Address, to: Address, elements: usize) {
-    // SAFETY: used for panels of this thread, which do not overlap and have room for that number of elements.
+    // SAFETY: used for panels of this thread, which do not overlap and have room for that number of
+    // elements.
     unsafe { tile(from.0, to.0, elements) };
 }
 
@@ -406,7 +418,8 @@ pub(super) fn held() -> [usize; 3] {
     held
 }
 
-/// Lends this thread's scratch for compiled functions. Whoever asks again in the meantime gets a new one.
+/// Lends this thread's scratch for compiled functions. Whoever asks again in the meantime gets a
+/// new one.
 #[inline]
 pub(super) fn with_scratch<T>(f: impl FnOnce(&mut Arena) -> T) -> T {
     SCRATCH.with(|kept| {
@@ -428,8 +441,8 @@ fn with_packed<T>(f: impl FnOnce(&mut contract::Scratch) -> T) -> T {
     })
 }
 
-/// Lends memory for one run of a kernel, which other threads may use as well: the room of its binding, if that is large enough. A kernel may
-/// ask for more within.
+/// Lends memory for one run of a kernel, which other threads may use as well: the room of its
+/// binding, if that is large enough. A kernel may ask for more within.
 pub(super) fn with_room<T>(
     room: Option<&HostMemory>,
     bytes: usize,

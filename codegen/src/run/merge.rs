@@ -1,17 +1,19 @@
-//! [`merge`]: bytes at several places made one, and written to several. What they are, and how they are merged, the caller knows.
+//! [`merge`]: bytes at several places made one, and written to several. What they are, and how they
+//! are merged, the caller knows.
 
 use super::memory::{Address, address_in, bytes, bytes_mut};
 use smallvec::SmallVec;
 use tracecast_runtime::{Error, Memory, Merging, Result};
 
-/// Bytes of each place that are merged at once: they are in the nearest cache when the result is copied.
+/// Bytes of each place that are merged at once: they are in the nearest cache when the result is
+/// copied.
 const BLOCK: usize = 8 * 1024;
 
 /// As [`Device::merge`](tracecast_runtime::Device::merge).
 ///
 /// # Errors
-/// If a place is not inside its memory of this device, if one that is written overlaps another one in part, or if one that is merged is there twice
-/// and written as well. Nothing is written then.
+/// If a place is not inside its memory of this device, if one that is written overlaps another one
+/// in part, or if one that is merged is there twice and written as well. Nothing is written then.
 pub(crate) fn merge(
     from: &[(&Memory, usize)],
     to: &[(&Memory, usize)],
@@ -28,7 +30,8 @@ pub(crate) fn merge(
         return Err(Error::Device(message.to_owned()));
     }
     let (Some(first_from), Some(first_to)) = (from.first(), to.first()) else { return Ok(()) };
-    // The result is made at one of the places that are read, if it goes there, and otherwise of a copy of the first.
+    // The result is made at one of the places that are read, if it goes there, and otherwise of a
+    // copy of the first.
     let in_place = from.iter().position(|place| to.contains(place));
     let (number, own) = in_place.map_or((0, *first_to), |number| (number, from[number]));
     if from.iter().filter(|place| **place == own).count() > 1 {

@@ -1,5 +1,5 @@
-//! What a launch does with the functions of a compiled kernel: an [`Invocation`] says on what and with what, and each form of kernels runs
-//! in a module of its own.
+//! What a launch does with the functions of a compiled kernel: an [`Invocation`] says on what and
+//! with what, and each form of kernels runs in a module of its own.
 
 mod attention;
 mod columns;
@@ -82,8 +82,8 @@ pub(crate) fn prepare(dispatch: &BoundDispatch, operands: &Slots, prepared: &mut
     }
 }
 
-/// The bytes that threads share during a run, if they are many: a binding has room for them, so that no run fails for want of memory half way
-/// through a step.
+/// The bytes that threads share during a run, if they are many: a binding has room for them, so
+/// that no run fails for want of memory half way through a step.
 pub(crate) fn room(dispatch: &BoundDispatch, machine: &Machine) -> Option<usize> {
     Some(room_bytes(dispatch, machine)).filter(|bytes| *bytes >= ROOM_FROM)
 }
@@ -160,8 +160,8 @@ impl Invocation<'_> {
         }
     }
 
-    /// Calls a function of the kernel for the positions of some rows, of which there must be at least one. Positions may be missing only
-    /// if the row has none at all.
+    /// Calls a function of the kernel for the positions of some rows, of which there must be at
+    /// least one. Positions may be missing only if the row has none at all.
     #[inline]
     fn call(
         &self,

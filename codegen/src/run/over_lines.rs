@@ -1,4 +1,5 @@
-//! Runs contractions of one row whose first axis of batches are the windows of a line, as the gradients of depthwise weights are made of: threads share lines of batches.
+//! Runs contractions of one row whose first axis of batches are the windows of a line, as the
+//! gradients of depthwise weights are made of: threads share lines of batches.
 
 use super::Invocation;
 use super::contract::{parts, source};

@@ -1,5 +1,6 @@
-//! [`PackedWeights`]: the packed right operand of contractions, from one run to the next. All bindings of a device to the same memory share one copy,
-//! whatever kernels and programs they are of, if it lies alike for them.
+//! [`PackedWeights`]: the packed right operand of contractions, from one run to the next. All
+//! bindings of a device to the same memory share one copy, whatever kernels and programs they are
+//! of, if it lies alike for them.
 
 use super::memory::{Address, Operand, address_of};
 use crate::contract::Panels;
@@ -16,7 +17,8 @@ pub(crate) struct Packing {
     pub(crate) batches: usize,
     /// The operands of the kernel that it is made of.
     pub(crate) inputs: Vec<usize>,
-    /// Where its elements lie in the one operand that it is; `None` if they are computed, as the sizes of the binding say.
+    /// Where its elements lie in the one operand that it is; `None` if they are computed, as the
+    /// sizes of the binding say.
     pub(crate) place: Option<Place>,
 }
 
@@ -48,14 +50,16 @@ impl Packing {
     }
 }
 
-/// The run that packs a version, counted from the first that finds it. Writing a copy takes as long as up to eight runs that make do without (a row times
-/// a matrix in f32), so that a version which changes before it pays has cost little.
+/// The run that packs a version, counted from the first that finds it. Writing a copy takes as long
+/// as up to eight runs that make do without (a row times a matrix in f32), so that a version which
+/// changes before it pays has cost little.
 pub(crate) const RUNS: u32 = 4;
 
 /// A right operand of a bound contraction that is kept packed.
 pub(crate) struct PackedWeights {
     shared: Arc<Shared>,
-    /// The copy that this binding has used last: it asks the others only when the version has changed.
+    /// The copy that this binding has used last: it asks the others only when the version has
+    /// changed.
     own: Mutex<Option<Arc<Copy>>>,
 }
 
@@ -176,7 +180,8 @@ impl AllPacked {
         (code, sizes): (usize, &[i64]),
         args: &[Arg],
     ) -> PackedWeights {
-        // Code that computes the elements is that of one kernel; what only lies there is the same for all.
+        // Code that computes the elements is that of one kernel; what only lies there is the same
+        // for all.
         let code = packing.place.is_none().then(|| (code, sizes.to_vec()));
         let made_of: Vec<(Memory, usize)> =
             packing.inputs.iter().map(|i| (args[*i].memory.clone(), args[*i].offset)).collect();
@@ -210,8 +215,9 @@ impl AllPacked {
 }
 
 impl PackedWeights {
-    /// Runs `run`, with the packed operand from the run on that is worth a copy of this version: that one calls `pack`, which writes all
-    /// batches and returns the least of their numbers. Others that run meanwhile do without.
+    /// Runs `run`, with the packed operand from the run on that is worth a copy of this version:
+    /// that one calls `pack`, which writes all batches and returns the least of their numbers.
+    /// Others that run meanwhile do without.
     pub(crate) fn with(
         &self,
         pack: impl FnOnce(&PackedOperand) -> u16,

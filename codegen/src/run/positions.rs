@@ -1,5 +1,5 @@
-//! Runs contractions over positions, as those that the gradients of weights are: threads share channels, rows,
-//! or steps where sums are few.
+//! Runs contractions over positions, as those that the gradients of weights are: threads share
+//! channels, rows, or steps where sums are few.
 
 use super::Invocation;
 use super::contract::{grid, parts, source};
@@ -24,14 +24,16 @@ type Windows = contract::Windows<i64>;
 /// Rows are cut at multiples of this: as many lanes as the widest vectors have.
 const LANES: usize = 16;
 
-/// What packing a number of the left operand costs, in products of a step, and filling one of an image.
+/// What packing a number of the left operand costs, in products of a step, and filling one of an
+/// image.
 const PACKING: f64 = 10.0;
 const FILLING: f64 = 8.0;
 
 /// Factors are traded if that takes no more than so much of the time.
 const WORTH: f64 = 0.97;
 
-/// Threads share steps if each has this number of blocks of them at least, and the sums of all of these take no more bytes than that.
+/// Threads share steps if each has this number of blocks of them at least, and the sums of all of
+/// these take no more bytes than that.
 const SOME_BLOCKS: usize = 4;
 const FEW_BYTES: usize = 1 << 20;
 
@@ -67,7 +69,8 @@ impl OverPositions {
         Some(own.traded(contract, cpu).unwrap_or(own))
     }
 
-    /// The same with its factors traded, if that is worth it: of two factors that are read in place, either may be packed instead.
+    /// The same with its factors traded, if that is worth it: of two factors that are read in
+    /// place, either may be packed instead.
     fn traded(&self, contract: &BoundContract, cpu: &Cpu) -> Option<OverPositions> {
         let [m, n] = self.sizes;
         let cost = |sizes: [usize; 2]| Positions::cost(cpu, contract.acc, sizes);
@@ -99,8 +102,9 @@ impl OverPositions {
         Positions { cpu, acc, a, b, channels: &self.channels, is_traded: self.is_traded }
     }
 
-    /// The blocks of the first part and the parts in all, if threads share steps: then none of them makes operands ready that another one does as well. The sums of
-    /// blocks behind the first part are kept until they are added up in order.
+    /// The blocks of the first part and the parts in all, if threads share steps: then none of them
+    /// makes operands ready that another one does as well. The sums of blocks behind the first part
+    /// are kept until they are added up in order.
     fn shares(&self, contract: &BoundContract, machine: &Machine) -> Option<(usize, usize)> {
         let (parts, blocks) = (parts(contract, machine), contract.k.div_ceil(CONTRACT_BLOCK));
         let is_one = contract.batch.iter().product::<usize>() == 1;

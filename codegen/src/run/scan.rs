@@ -1,7 +1,9 @@
-//! Runs scans: lines are brought to panels, in which they lie side by side, some positions at a time, and their results are brought back.
+//! Runs scans: lines are brought to panels, in which they lie side by side, some positions at a
+//! time, and their results are brought back.
 //!
-//! A position waits for the one before, and so a line alone would leave vectors idle. Sixteen lines side by side fill them, and each has the
-//! order of its own. Where the axis is the last, lines are turned into a panel; where lines already lie side by side, they are copied.
+//! A position waits for the one before, and so a line alone would leave vectors idle. Sixteen lines
+//! side by side fill them, and each has the order of its own. Where the axis is the last, lines are
+//! turned into a panel; where lines already lie side by side, they are copied.
 
 use super::lines::LinesDispatch;
 use super::memory::{Address, Rows, bytes, bytes_mut, copy_rows, over_tile, turn, with_scratch};
@@ -16,13 +18,15 @@ use tracecast_ir::kernel::line::{Layout, Scan, Scanner, panel_dtype};
 /// Lines of a panel.
 const SIDE: usize = 16;
 
-/// Lines of a transposed block: where their stride is a power of two, one set of the first-level cache has room for them, but not for more.
+/// Lines of a transposed block: where their stride is a power of two, one set of the first-level
+/// cache has room for them, but not for more.
 const TURNED: usize = 8;
 
 /// Fewer lines are scanned one by one.
 const FEW: usize = 4;
 
-/// Groups of lines that a thread takes together where they are contiguous, so that it reads some cache lines of each position.
+/// Groups of lines that a thread takes together where they are contiguous, so that it reads some
+/// cache lines of each position.
 const TOGETHER: usize = 4;
 
 /// Fewer lines are not taken together, so that every thread has some.
@@ -216,7 +220,8 @@ impl Run<'_> {
         });
     }
 
-    /// Where the elements of a line of a piece lie in an operand, and those of other rows, a stride apart.
+    /// Where the elements of a line of a piece lie in an operand, and those of other rows, a stride
+    /// apart.
     fn rows(&self, slot: usize, bytes: usize, piece: Piece, line: usize, step: usize) -> Rows {
         let Layout { length, inner, .. } = self.layout;
         let line = piece.first_line + line;
@@ -225,7 +230,8 @@ impl Run<'_> {
         Rows { first, step: step * bytes }
     }
 
-    /// Calls `each` with the first of some lines of a piece that lie side by side in memory, and how many they are.
+    /// Calls `each` with the first of some lines of a piece that lie side by side in memory, and
+    /// how many they are.
     fn each_run(&self, piece: Piece, mut each: impl FnMut(usize, usize)) {
         let mut line = 0;
         while line < piece.lines {

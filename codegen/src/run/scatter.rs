@@ -1,4 +1,5 @@
-//! Runs scatters: copies the base, combines it with the sources in order, rounds 16-bit sums and products at the end.
+//! Runs scatters: copies the base, combines it with the sources in order, rounds 16-bit sums and
+//! products at the end.
 
 use super::memory::{with_room, with_scratch};
 use super::{Invocation, Slots};

@@ -1,4 +1,5 @@
-//! The schedule of a product as a line of text, for people and for golden tests: what is chosen for some sizes on a machine, which need not be this one.
+//! The schedule of a product as a line of text, for people and for golden tests: what is chosen for
+//! some sizes on a machine, which need not be this one.
 
 use super::{attention, contract, room_bytes, transposed};
 use crate::error::Error;
@@ -8,8 +9,9 @@ use crate::plan::{BoundDispatch, Dispatch, plan};
 use std::fmt::Write;
 use tracecast_ir::kernel::Kernel;
 
-/// The schedule of a kernel that is a product, at the sizes that it was traced with: sizes, schedule, blocking, thread grid, and bytes of workspace of each
-/// thread. `None` for other kernels.
+/// The schedule of a kernel that is a product, at the sizes that it was traced with: sizes,
+/// schedule, blocking, thread grid, and bytes of workspace of each thread. `None` for other
+/// kernels.
 ///
 /// # Errors
 /// If no code exists for the kernel.

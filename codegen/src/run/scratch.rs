@@ -1,5 +1,6 @@
-//! [`Need`]: the memory beside its operands that a run takes on each of its threads. It is worked out when a kernel is bound and reserved before a
-//! step begins, so that no step ends half way for want of it.
+//! [`Need`]: the memory beside its operands that a run takes on each of its threads. It is worked
+//! out when a kernel is bound and reserved before a step begins, so that no step ends half way for
+//! want of it.
 
 use super::transposed;
 use super::{Packing, ROOM_FROM, attention, contract, lines, max_abs, memory, nest, room_bytes};
@@ -72,7 +73,8 @@ impl Need {
         }
     }
 
-    /// Runs something on this thread that takes no more. Debug builds reserve this first and hold it to that.
+    /// Runs something on this thread that takes no more. Debug builds reserve this first and hold
+    /// it to that.
     ///
     /// # Panics
     /// In debug builds, if it takes more.

@@ -1,4 +1,5 @@
-//! Runs a reduction of one long row: every thread takes some of its chunks, whose results are combined in order.
+//! Runs a reduction of one long row: every thread takes some of its chunks, whose results are
+//! combined in order.
 
 use super::memory::{combine, with_room, with_scratch};
 use super::{Invocation, Slots};

@@ -1,4 +1,5 @@
-//! What becomes of the sums of a contraction: the epilogue gets them, or they are copied to the result, or rounded to it, where that is all it would do.
+//! What becomes of the sums of a contraction: the epilogue gets them, or they are copied to the
+//! result, or rounded to it, where that is all it would do.
 
 use super::memory::{Address, Rows, copy_rows, narrow_rows, with_scratch};
 use super::{Invocation, Slots};
@@ -27,7 +28,8 @@ struct Stored {
     narrow: Option<TileFn>,
 }
 
-/// The operand that sums are stored to without the epilogue, which stores those of large results past the caches.
+/// The operand that sums are stored to without the epilogue, which stores those of large results
+/// past the caches.
 pub(super) fn stored<'a>(
     contract: &'a BoundContract,
     cpu: &Cpu,
@@ -49,12 +51,14 @@ impl<'a> Sums<'a> {
         Sums { contract, invocation, stored }
     }
 
-    /// Where the first sum is stored, and of what dtype sums are there, if nothing else becomes of them: their own, or a 16-bit float to which they are rounded.
+    /// Where the first sum is stored, and of what dtype sums are there, if nothing else becomes of
+    /// them: their own, or a 16-bit float to which they are rounded.
     pub(super) fn all_stored(&self) -> Option<(Address, DType)> {
         self.stored.map(|stored| (stored.first, stored.dtype))
     }
 
-    /// Where the sum of a row, counted through all batches, and of the first column is stored, if sums are stored as they are.
+    /// Where the sum of a row, counted through all batches, and of the first column is stored, if
+    /// sums are stored as they are.
     pub(super) fn stored(&self, row: usize) -> Option<Address> {
         self.place(row, self.contract.acc)
     }
@@ -70,7 +74,8 @@ impl<'a> Sums<'a> {
         Some(first.offset((row * self.contract.n * dtype.bytes()) as isize))
     }
 
-    /// Sums of some rows, counted through all batches, and columns, row by row without gaps. The epilogue gets these slots and one for them.
+    /// Sums of some rows, counted through all batches, and columns, row by row without gaps. The
+    /// epilogue gets these slots and one for them.
     pub(super) fn finish(
         &self,
         slots: &mut Slots,

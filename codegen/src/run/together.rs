@@ -1,7 +1,9 @@
-//! Batches that share their left factor, gone over together: as one product with the columns of all.
+//! Batches that share their left factor, gone over together: as one product with the columns of
+//! all.
 //!
-//! The examples of a convolution have few columns each where images are small, and one weight. Packing it for each of them takes as long as a
-//! quarter of the product. Together they have as many columns as one large image; each sum is the same chain as before.
+//! The examples of a convolution have few columns each where images are small, and one weight.
+//! Packing it for each of them takes as long as a quarter of the product. Together they have as
+//! many columns as one large image; each sum is the same chain as before.
 
 use super::contract::source;
 use crate::contract::{self, MOST_BOUNDS, Seen};
@@ -9,11 +11,13 @@ use crate::machine::Cpu;
 use crate::plan::contract::{self as plan, BoundContract};
 use smallvec::SmallVec;
 
-/// From this number of columns on, a batch is worth packing its left factor for, whose rows lie one by one,
+/// From this number of columns on, a batch is worth packing its left factor for, whose rows lie one
+/// by one,
 const ENOUGH_COLUMNS: usize = 512;
 /// or are seen through windows or otherwise apart.
 const ENOUGH_FOR_APART: usize = 4096;
-/// Where a batch has fewer columns, those that fill no vector, some of which are summed twice, take as long as packing.
+/// Where a batch has fewer columns, those that fill no vector, some of which are summed twice, take
+/// as long as packing.
 const SOME_COLUMNS: usize = 128;
 
 /// Which batch axes are gone over together, and which one after another.
@@ -34,7 +38,8 @@ impl Together {
         Together::along(contract, &|_| false)
     }
 
-    /// As many as share the left factor, if columns are few, would be packed, and rows need no order.
+    /// As many as share the left factor, if columns are few, would be packed, and rows need no
+    /// order.
     pub(super) fn of(contract: &BoundContract, cpu: &Cpu) -> Together {
         // The same numbers in every batch along an axis.
         let is_shared = |axis: usize| match &contract.factors[0] {
@@ -76,7 +81,8 @@ impl Together {
         self.count * self.columns
     }
 
-    /// The batch of the contraction that is this one of those together in this one of the batches that are left.
+    /// The batch of the contraction that is this one of those together in this one of the batches
+    /// that are left.
     pub(super) fn batch(&self, left: usize, one: usize) -> usize {
         let (mut rest, mut total, mut step) = ([left, one], 0, 1);
         for (extent, own) in self.axes.iter().rev() {
@@ -88,7 +94,8 @@ impl Together {
         total
     }
 
-    /// Calls `each` with the columns of each batch among these: which one, the first within it, how many, and how many came before.
+    /// Calls `each` with the columns of each batch among these: which one, the first within it, how
+    /// many, and how many came before.
     pub(super) fn cut(
         &self,
         from: usize,
@@ -104,7 +111,8 @@ impl Together {
         }
     }
 
-    /// The right factor of all that are one, in the first of these batches: columns are those of one after another.
+    /// The right factor of all that are one, in the first of these batches: columns are those of
+    /// one after another.
     pub(super) fn right(
         &self,
         factor: &plan::FactorSource<i64>,

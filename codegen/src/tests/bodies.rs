@@ -1,4 +1,5 @@
-//! Random straight-line code with many values alive at a time, in vectors of every kind, and the machine code of it all.
+//! Random straight-line code with many values alive at a time, in vectors of every kind, and the
+//! machine code of it all.
 
 use super::random::random;
 use super::{Numbers, check, inputs, load, map, nest, no_loops, store, strides};
@@ -102,7 +103,8 @@ fn instruction(n: &mut Numbers, body: &mut Body, Types { float, int, .. }: Types
     }
 }
 
-/// A kernel of up to 120 instructions over up to nine operands, with as many results, and a reduction of each kind.
+/// A kernel of up to 120 instructions over up to nine operands, with as many results, and a
+/// reduction of each kind.
 fn wide_body(seed: u64, types: Types) -> Kernel {
     let mut n = Numbers(seed);
     let width = n.one_of(&[1, 7, 15, 16, 17, 31, 48, 100, 133]);

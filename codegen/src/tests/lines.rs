@@ -5,8 +5,8 @@ use tracecast_ir::kernel::line::{Scan, Work};
 use tracecast_ir::kernel::{Form, Lines};
 use tracecast_ir::{DType, Size, TensorType};
 
-/// Positions before the axis, elements of a line, positions behind: fewer lines than lie side by side and more, lines of one element, of a
-/// piece, and of several.
+/// Positions before the axis, elements of a line, positions behind: fewer lines than lie side by
+/// side and more, lines of one element, of a piece, and of several.
 const LAYOUTS: [[usize; 3]; 12] = [
     [1, 1, 1],
     [1, 700, 1],

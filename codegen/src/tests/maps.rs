@@ -127,7 +127,8 @@ fn integer_division_does_not_trap() {
 
 #[test]
 fn views_broadcasts_and_constants() {
-    // A transposed operand, a row, a column, a scalar, a slice with a step, and constants of every dtype.
+    // A transposed operand, a row, a column, a scalar, a slice with a step, and constants of every
+    // dtype.
     let (m, n) = (9usize, 37usize);
     let mut body = Body::default();
     let loads = vec![
@@ -322,7 +323,8 @@ fn gathers_and_their_checks() {
     }
 }
 
-/// Rows of a table that no cache of a core holds are asked for before they are taken; in tests such a cache has 16 KiB.
+/// Rows of a table that no cache of a core holds are asked for before they are taken; in tests such
+/// a cache has 16 KiB.
 #[test]
 fn rows_of_large_tables_are_prefetched() {
     let device = CpuDevice::new(CpuOptions::default()).unwrap();
@@ -435,7 +437,8 @@ fn empty_and_scalar_maps() {
     }
 }
 
-/// `count` operands whose elements alternate in one output, and behind them in `zeros` more places zeros.
+/// `count` operands whose elements alternate in one output, and behind them in `zeros` more places
+/// zeros.
 fn alternate(dtype: DType, n: usize, count: usize, zeros: usize) -> Kernel {
     let all = (count + zeros) as i64;
     let mut body = Body::default();
@@ -475,7 +478,8 @@ fn elements_that_are_moved() {
 
 #[test]
 fn elements_that_are_moved_and_computed_with() {
-    // The first operand is stored as it is, once dense and once two apart; next to it lies what it becomes.
+    // The first operand is stored as it is, once dense and once two apart; next to it lies what it
+    // becomes.
     for dtype in [DType::F16, DType::BF16, DType::U8] {
         let mut k = alternate(dtype, 50, 2, 0);
         let Form::Nest(form) = &mut k.form else { unreachable!() };
@@ -503,7 +507,8 @@ fn large_maps_are_split() {
     check(&k, &inputs(&k, 12, true));
 }
 
-/// Sweeps over several tensors, or over a tensor whose rows lie apart, with the largest magnitude and a flag of each tensor.
+/// Sweeps over several tensors, or over a tensor whose rows lie apart, with the largest magnitude
+/// and a flag of each tensor.
 #[test]
 fn largest_values() {
     let sweep = |extents: &[&[usize]], row: i64, dtype: DType| {

@@ -77,7 +77,8 @@ impl Numbers {
     }
 }
 
-/// Devices that must agree: one thread, two, eight; the widest vectors, those of 256 bits, and the portable code.
+/// Devices that must agree: one thread, two, eight; the widest vectors, those of 256 bits, and the
+/// portable code.
 static DEVICES: LazyLock<Vec<CpuDevice>> = LazyLock::new(|| {
     let all = [
         (1, Vectors::Native),

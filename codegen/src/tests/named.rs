@@ -1,4 +1,5 @@
-//! Kernels whose sizes are names: the same code, or that of another class, at many sizes, against the interpreter at those numbers.
+//! Kernels whose sizes are names: the same code, or that of another class, at many sizes, against
+//! the interpreter at those numbers.
 
 use super::{
     DEVICES, access, compare, inputs, kernel, load, nest, no_loops, place_with, sizes, store,
@@ -54,8 +55,8 @@ fn declared(mut kernel: Kernel, names: &[(&'static str, i64)]) -> Kernel {
     kernel
 }
 
-/// Runs a kernel with names on every device at all of those sizes, and compares it with the interpreter at the numbers. Returns for how many
-/// classes there is code on the first.
+/// Runs a kernel with names on every device at all of those sizes, and compares it with the
+/// interpreter at the numbers. Returns for how many classes there is code on the first.
 fn check(named: &Kernel, all: &[Values]) -> usize {
     let named = declared(named.clone(), &all[0].iter().collect::<Vec<_>>());
     let mut classes = Vec::new();
@@ -213,7 +214,8 @@ fn bounds_spare_questions() {
             loaded.bind(args, &in_order(&values)).unwrap()
         });
     }
-    // Whether a row is short, and whether all of it lies in a near cache, which in tests is a small one.
+    // Whether a row is short, and whether all of it lies in a near cache, which in tests is a small
+    // one.
     assert!(loaded.classes() <= 4, "{}", loaded.classes());
     let outside = of(&[("rows", 1), ("n", 61)]);
     let wrong = loaded.bind(&[], &in_order(&outside)).err().map(|e| e.to_string());
@@ -359,7 +361,8 @@ fn transposed_rows() {
     check(&kernel, &rows_and_n());
 }
 
-/// Part of a row, zeros around it, rows of another operand by index, and a stride of elements backwards.
+/// Part of a row, zeros around it, rows of another operand by index, and a stride of elements
+/// backwards.
 #[test]
 fn guards_indices_and_steps() {
     let extents = [rows(), n() + 2];
@@ -432,8 +435,8 @@ fn guards_indices_and_steps() {
     check(&kernel, &rows_and_n());
 }
 
-/// A product of `m` rows, `n` columns and `k` steps, with a bias, sums down the columns, the largest magnitude; its left factor in place or
-/// computed.
+/// A product of `m` rows, `n` columns and `k` steps, with a bias, sums down the columns, the
+/// largest magnitude; its left factor in place or computed.
 fn product(batch: Size, dtype: DType, is_computed: bool) -> Kernel {
     let [m, n, k] = ["m", "n", "k"].map(Size::named);
     let scalar = Scalar::F32;

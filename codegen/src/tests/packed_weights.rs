@@ -107,7 +107,8 @@ fn results_are_those_of_the_present_operands() {
     }
 }
 
-/// Kernels for other rows, and the same kernel loaded again, read one copy; rounded elements and other columns are other ones.
+/// Kernels for other rows, and the same kernel loaded again, read one copy; rounded elements and
+/// other columns are other ones.
 #[test]
 fn kernels_of_all_programs_share_a_copy() {
     let device = crate::CpuDevice::new(crate::CpuOptions::default()).unwrap();
@@ -157,7 +158,8 @@ fn a_copy_is_no_larger_than_the_values() {
     }
 }
 
-/// Numbers whose products are subnormal are multiplied by other instructions, also when they come with a later version.
+/// Numbers whose products are subnormal are multiplied by other instructions, also when they come
+/// with a later version.
 #[test]
 fn tiny_numbers_come_and_go() {
     let kernel = product(&[], [20, 40, 64], DType::BF16, Left::Plain);

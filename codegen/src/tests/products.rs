@@ -38,8 +38,8 @@ fn factor(load: Load, how: Left) -> Factor {
     Factor { loads: vec![load], body, value, split: None }
 }
 
-/// A product with an epilogue of a bias and an activation, also stored in another dtype; the largest magnitude, and whether one is not
-/// finite.
+/// A product with an epilogue of a bias and an activation, also stored in another dtype; the
+/// largest magnitude, and whether one is not finite.
 pub(super) fn product(batch: &[usize], [m, n, k]: [usize; 3], dtype: DType, how: Left) -> Kernel {
     let acc = if dtype == DType::F64 { Scalar::F64 } else { Scalar::F32 };
     let with = |tail: &[usize]| -> Vec<usize> { batch.iter().chain(tail).copied().collect() };
@@ -133,7 +133,8 @@ fn large_contractions_are_split() {
     }
 }
 
-/// Sources of shape [r, n] combined with rows of a table by index; or, if `varying`, single elements.
+/// Sources of shape [r, n] combined with rows of a table by index; or, if `varying`, single
+/// elements.
 fn scatter(
     [r, n, rows]: [usize; 3],
     dtype: DType,

@@ -124,7 +124,8 @@ fn an_operand_that_is_replaced_is_read_where_it_is() {
     check(&k, &inputs(&k, 3, false));
 }
 
-/// `b + x[s r + 0] + x[s r + 1] + …` of the row's position `r`: loads at these places of each window of `s` elements.
+/// `b + x[s r + 0] + x[s r + 1] + …` of the row's position `r`: loads at these places of each
+/// window of `s` elements.
 fn windows(extents: &[usize], dtype: DType, size: usize, at: &[i64]) -> Kernel {
     let dense = strides(extents);
     let apart: Vec<i64> = dense.iter().map(|stride| size as i64 * stride).collect();
@@ -168,7 +169,8 @@ fn loads_that_lie_side_by_side() {
     }
 }
 
-/// `x + b`, where `x` is read from two positions behind on, or `step` apart, and has the fill where that leaves its row, or its first outer row.
+/// `x + b`, where `x` is read from two positions behind on, or `step` apart, and has the fill where
+/// that leaves its row, or its first outer row.
 fn seen_from_afar(extents: &[usize], step: i64, dtype: DType, fill: u64) -> Kernel {
     let mut k = sum(extents, Lie::Transposed, dtype, false);
     let Form::Nest(nest) = &mut k.form else { unreachable!("a nest was made") };

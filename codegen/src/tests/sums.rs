@@ -7,8 +7,8 @@ use tracecast_ir::kernel::{
 };
 use tracecast_ir::{DType, TensorType};
 
-/// A product whose rounded result is stored; its sums down the columns as `kept` says, in f32 and rounded, and the largest result of each
-/// column.
+/// A product whose rounded result is stored; its sums down the columns as `kept` says, in f32 and
+/// rounded, and the largest result of each column.
 fn product(batch: &[usize], [m, n, k]: [usize; 3], dtype: DType, kept: &[bool]) -> Kernel {
     let with = |tail: &[usize]| -> Vec<usize> { batch.iter().chain(tail).copied().collect() };
     let extents = with(&[m, n]);

@@ -1,13 +1,16 @@
-//! Transposed convolutions: lines of a few numbers and of several strips, windows of every kind, and zeros around.
+//! Transposed convolutions: lines of a few numbers and of several strips, windows of every kind,
+//! and zeros around.
 
 use super::{check, inputs, kernel};
 use tracecast_ir::kernel::{Form, Moves, Transposed};
 use tracecast_ir::{DType, Size, TensorType};
 
-/// Groups, after how many of them weights come again, and the planes of each, of the operand and of the result.
+/// Groups, after how many of them weights come again, and the planes of each, of the operand and of
+/// the result.
 type Planes = [usize; 4];
 
-/// Groups of one plane, and after how many of them weights come again; rows and columns of the operand, and of the result; positions, stride and zeros in front along rows and along columns.
+/// Groups of one plane, and after how many of them weights come again; rows and columns of the
+/// operand, and of the result; positions, stride and zeros in front along rows and along columns.
 type Case = ([usize; 2], [usize; 2], [usize; 2], [[usize; 3]; 2]);
 
 const CASES: [Case; 18] = [
@@ -72,7 +75,8 @@ fn planes_of_every_kind() {
     }
 }
 
-/// Vectors go across planes: fewer than a vector, several and a few more, and more steps than a block.
+/// Vectors go across planes: fewer than a vector, several and a few more, and more steps than a
+/// block.
 #[test]
 fn several_planes() {
     let three = [[3, 2, 1]; 2];

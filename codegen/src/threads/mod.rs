@@ -1,9 +1,11 @@
 //! [`Pool`]: threads that share the parts of one job at a time, over data that the caller lends.
 //!
-//! It stands in the place of a general pool because a step launches a kernel every few microseconds: giving a job must not allocate, a
-//! thread that has just worked must notice the next job at once, and nobody may wait for a thread that has not begun. So a job is a
-//! counter of parts that are left, which everybody takes from, the caller included; threads without work look for it for a while
-//! before they sleep. At first they do not yield: on a busy machine whoever yields is away for milliseconds.
+//! It stands in the place of a general pool because a step launches a kernel every few
+//! microseconds: giving a job must not allocate, a thread that has just worked must notice the next
+//! job at once, and nobody may wait for a thread that has not begun. So a job is a counter of parts
+//! that are left, which everybody takes from, the caller included; threads without work look for it
+//! for a while before they sleep. At first they do not yield: on a busy machine whoever yields is
+//! away for milliseconds.
 #![allow(
     unsafe_code,
     reason = "a job lives on its caller's stack while other threads work on it, and the system is asked for a processor"
@@ -26,14 +28,15 @@ use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError, TryLockEr
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a thread without work looks for it without yielding: longer than a small program takes from one step to the next. Waking
-/// a thread costs the caller some ten microseconds on a virtual machine, and as many as a hundred pass before it works.
+/// How long a thread without work looks for it without yielding: longer than a small program takes
+/// from one step to the next. Waking a thread costs the caller some ten microseconds on a virtual
+/// machine, and as many as a hundred pass before it works.
 const SPIN: Duration = Duration::from_micros(100);
 /// How long it looks for work before it sleeps. From [`SPIN`] on it yields each time it has looked.
 ///
-/// The host of a virtual machine takes the processor of a sleeping thread away and often gives back one that shares its core with
-/// others. A training step of ResNet-18 takes 0.85 of the time with 5 ms that it takes with 0.1 ms; 1 ms gives 0.92, and 20 or 100 ms
-/// no more.
+/// The host of a virtual machine takes the processor of a sleeping thread away and often gives back
+/// one that shares its core with others. A training step of ResNet-18 takes 0.85 of the time with 5
+/// ms that it takes with 0.1 ms; 1 ms gives 0.92, and 20 or 100 ms no more.
 const LINGER: Duration = Duration::from_millis(5);
 /// How often it looks, some ten nanoseconds apart, before it looks at the clock.
 const LOOKS: usize = 64;
@@ -84,7 +87,8 @@ struct Job<'a> {
 }
 
 impl Pool {
-    /// That many threads beside the caller. They look for work before they sleep only if each of them has a processor to itself.
+    /// That many threads beside the caller. They look for work before they sleep only if each of
+    /// them has a processor to itself.
     ///
     /// # Errors
     /// If a thread cannot be started.
@@ -118,8 +122,8 @@ impl Pool {
         self.shared.wake(self.workers.len());
     }
 
-    /// Runs `f` for every part, each once, on the caller and on threads that have nothing else to do; on the caller alone if another job
-    /// is not done yet, as inside of one.
+    /// Runs `f` for every part, each once, on the caller and on threads that have nothing else to
+    /// do; on the caller alone if another job is not done yet, as inside of one.
     ///
     /// # Panics
     /// If a part does: once all are done, or at once if the caller is alone.
@@ -153,7 +157,8 @@ impl Pool {
 }
 
 impl Pool {
-    /// Runs `f` once on each of the threads, but not on the caller. Must not be called inside of a job.
+    /// Runs `f` once on each of the threads, but not on the caller. Must not be called inside of a
+    /// job.
     ///
     /// # Panics
     /// If `f` does, once it has come to its end everywhere.
@@ -228,8 +233,9 @@ impl Shared {
         let taken = self.left.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_less);
         let Ok(left) = taken else { return false };
         let job = self.job.load(Ordering::Relaxed);
-        // SAFETY: the caller of this job goes on only when none of its parts is undone, and the part that was just taken is undone until
-        // the subtraction below. Until then the job is where it was, and it is only read.
+        // SAFETY: the caller of this job goes on only when none of its parts is undone, and the
+        // part that was just taken is undone until the subtraction below. Until then the job is
+        // where it was, and it is only read.
         let job = unsafe { &*job };
         job.part(job.parts - left);
         let is_last = self.undone.0.fetch_sub(1, Ordering::SeqCst) == 1;

@@ -1,7 +1,8 @@
 //! On which processor a thread runs.
 //!
-//! Linux puts a thread that is woken onto the waker's processor if no other is idle, and takes a virtual processor whose host has
-//! put it aside for busy. Both threads then share one for 10 to 70 ms, until the load is balanced; so who gets up there goes away.
+//! Linux puts a thread that is woken onto the waker's processor if no other is idle, and takes a
+//! virtual processor whose host has put it aside for busy. Both threads then share one for 10 to 70
+//! ms, until the load is balanced; so who gets up there goes away.
 
 /// The processor that the thread runs on; `usize::MAX` if that is not known.
 #[cfg(target_os = "linux")]
@@ -11,7 +12,8 @@ pub(super) fn current() -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// Goes to another processor if the thread runs on that one and may run on another. It may run where it could before.
+/// Goes to another processor if the thread runs on that one and may run on another. It may run
+/// where it could before.
 #[cfg(target_os = "linux")]
 pub(super) fn leave(processor: usize) {
     if processor >= libc::CPU_SETSIZE as usize || processor != current() {

@@ -11,7 +11,8 @@ pub(crate) struct Team {
 }
 
 impl Team {
-    /// That many threads, the calling one among them; as many as the machine runs at once if `None`.
+    /// That many threads, the calling one among them; as many as the machine runs at once if
+    /// `None`.
     ///
     /// # Errors
     /// If they cannot be started.

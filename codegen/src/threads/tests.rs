@@ -1,4 +1,5 @@
-//! Jobs under all circumstances: many, nested, from several threads, with more threads than processors, and with panics.
+//! Jobs under all circumstances: many, nested, from several threads, with more threads than
+//! processors, and with panics.
 
 use super::*;
 use std::sync::atomic::AtomicU64;

@@ -1,6 +1,8 @@
-//! Machine code of x86-64: VEX instructions on 256-bit registers, the few integer instructions around them, jumps, and a pool of vectors.
+//! Machine code of x86-64: VEX instructions on 256-bit registers, the few integer instructions
+//! around them, jumps, and a pool of vectors.
 //!
-//! Nothing here knows what the code is for. Instructions on 512-bit registers are encoded in `evex`.
+//! Nothing here knows what the code is for. Instructions on 512-bit registers are encoded in
+//! `evex`.
 
 use super::evex::Under;
 use crate::machine::Width;
@@ -181,7 +183,8 @@ impl Asm {
         (self.pool.len() - vectors.len()) as u32
     }
 
-    /// A vector instruction: `reg`, then `vvvv` (0 if it has none), then the operand that may be in memory, then a byte.
+    /// A vector instruction: `reg`, then `vvvv` (0 if it has none), then the operand that may be in
+    /// memory, then a byte.
     pub(super) fn vector(&mut self, op: Opcode, reg: Reg, vvvv: Reg, rm: Rm, imm: Option<u8>) {
         match self.width {
             Width::Bits256 => self.vex(op, reg, vvvv, rm, imm),
@@ -189,7 +192,8 @@ impl Asm {
         }
     }
 
-    /// A VEX instruction: `reg`, then `vvvv` (0 if it has none), then the operand that may be in memory, then a byte.
+    /// A VEX instruction: `reg`, then `vvvv` (0 if it has none), then the operand that may be in
+    /// memory, then a byte.
     pub(super) fn vex(&mut self, op: Opcode, reg: Reg, vvvv: Reg, rm: Rm, imm: Option<u8>) {
         let (x, b) = match rm {
             Rm::Reg(r) => (false, r >= 8),
@@ -210,7 +214,8 @@ impl Asm {
         self.code.extend(imm);
     }
 
-    /// ModRM, SIB and displacement, before that many bytes that end the instruction. A displacement of one byte counts in `unit`.
+    /// ModRM, SIB and displacement, before that many bytes that end the instruction. A displacement
+    /// of one byte counts in `unit`.
     pub(super) fn operand(&mut self, reg: Reg, rm: Rm, after: usize, unit: i32) {
         let reg = (reg & 7) << 3;
         match rm {
@@ -406,7 +411,8 @@ impl Asm {
         self.code.extend([0; 4]);
     }
 
-    /// The finished code, with the pool after it at a multiple of a vector's bytes; and the length of the code alone.
+    /// The finished code, with the pool after it at a multiple of a vector's bytes; and the length
+    /// of the code alone.
     pub(super) fn finish(mut self) -> (Vec<u8>, usize) {
         let length = self.code.len();
         for (at, label) in &self.jumps {

@@ -15,7 +15,8 @@ fn no_code(op: ScalarOp, ty: Scalar) -> Result<Pair> {
 }
 
 impl Select<'_> {
-    /// An instruction that computes with its operands: what [`Capability`](crate::plan::phases::Capability) promises, and nothing else.
+    /// An instruction that computes with its operands: what
+    /// [`Capability`](crate::plan::phases::Capability) promises, and nothing else.
     pub(super) fn compute(&mut self, v: Val, inst: &Inst, args: &[Pair]) -> Result<Pair> {
         let (op, ty) = (inst.op, inst.ty);
         let from = inst.args.last().map_or(ty, |a| self.ty(*a));
@@ -239,7 +240,8 @@ impl Select<'_> {
                 self.compare(Cmp::Ne, from, x, zero)
             }
             (F32, I32) | (F64, I64) => {
-                // What is too large gives the smallest integer, all of whose bits are wrong then. A NaN gives 0.
+                // What is too large gives the smallest integer, all of whose bits are wrong then. A
+                // NaN gives 0.
                 let raw = self.unary(Unary::ToInt, x);
                 let limit = self.constant(match to {
                     I32 => u64::from(2_147_483_648f32.to_bits()),
@@ -272,7 +274,8 @@ impl Select<'_> {
         })
     }
 
-    /// The nearest bf16 in the high half of each lane, with anything below. See [`tracecast_ir::kernel::half::f32_to_bf16`].
+    /// The nearest bf16 in the high half of each lane, with anything below. See
+    /// [`tracecast_ir::kernel::half::f32_to_bf16`].
     pub(super) fn nearest_bf16(&mut self, x: Pair) -> Pair {
         let one = self.splat(1);
         let less = self.splat(0x7fff);

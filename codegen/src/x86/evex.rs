@@ -1,10 +1,12 @@
-//! Instructions on 512-bit registers, of which there are 32, and on their parts; some lanes may be left out.
+//! Instructions on 512-bit registers, of which there are 32, and on their parts; some lanes may be
+//! left out.
 
 use super::asm::{Asm, Map, Mem, Opcode, Prefix, Reg, Rm, Span};
 
 /// The register of masks that are made and used at once.
 pub(super) const MASK: Reg = 1;
-/// The register of the mask of the last positions; with lanes of 64 bits the next one is that of the second half.
+/// The register of the mask of the last positions; with lanes of 64 bits the next one is that of
+/// the second half.
 pub(super) const TAIL: Reg = 2;
 
 /// Which lanes an instruction writes.
@@ -28,7 +30,8 @@ const BLEND_MASK: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x65);
 const LOAD_MASK: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x90).on(Span::Half);
 
 impl Asm {
-    /// An EVEX instruction: `reg`, then `vvvv` (0 if it has none), then the operand that may be in memory, then a byte.
+    /// An EVEX instruction: `reg`, then `vvvv` (0 if it has none), then the operand that may be in
+    /// memory, then a byte.
     pub(super) fn evex(
         &mut self,
         op: Opcode,

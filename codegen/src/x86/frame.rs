@@ -1,4 +1,5 @@
-//! The frame of a loop: which general register holds which pointer, and the layout of the loop's part of the scratch.
+//! The frame of a loop: which general register holds which pointer, and the layout of the loop's
+//! part of the scratch.
 //!
 //! ```text
 //! cells      | what the caller puts there: 16 bytes each, addresses and numbers

@@ -1,4 +1,5 @@
-//! The scalar functions as instructions: their one definition, run on lanes that record what is done to them.
+//! The scalar functions as instructions: their one definition, run on lanes that record what is
+//! done to them.
 
 use super::inst::{Binary, Op, Shift, Unary, VReg, compare};
 use crate::machine::Width;
@@ -8,7 +9,8 @@ use std::sync::OnceLock;
 use tracecast_ir::kernel::math::{self, Double, Lane};
 use tracecast_ir::kernel::{Code, Definition, Function, PerFunction};
 
-/// A function as instructions: operands below [`Sequence::STEPS`] are its argument, others earlier steps.
+/// A function as instructions: operands below [`Sequence::STEPS`] are its argument, others earlier
+/// steps.
 #[derive(Debug)]
 pub(super) struct Sequence {
     /// What it does, in order.
@@ -41,8 +43,8 @@ pub(super) fn sequence(function: Function, width: Width) -> Option<&'static Sequ
     }
 }
 
-/// The instructions of a function on lanes of f64, which vectors of 512 bits have; `None` if it is computed number by number, or needs a routine for some
-/// numbers.
+/// The instructions of a function on lanes of f64, which vectors of 512 bits have; `None` if it is
+/// computed number by number, or needs a routine for some numbers.
 pub(super) fn sequence_of_doubles(function: Function) -> Option<&'static Sequence> {
     static OF_DOUBLES: Sequences = [const { OnceLock::new() }; Function::ALL.len()];
     let record = || function.with(RecordDoubles);

@@ -1,4 +1,5 @@
-//! The instructions of a loop's body, in static single assignment: what each does, and how it is encoded for lanes of 32 and of 64 bits.
+//! The instructions of a loop's body, in static single assignment: what each does, and how it is
+//! encoded for lanes of 32 and of 64 bits.
 
 use super::asm::{Map, Opcode, Prefix};
 use smallvec::SmallVec;
@@ -321,7 +322,8 @@ pub(super) enum Op {
     Fma,
     /// Operands (where clear, where set, mask): chooses by the sign bits of the mask.
     Blend,
-    /// Operands (where clear, where set, a, b): chooses by a comparison of `a` with `b`. Only of 512 bits.
+    /// Operands (where clear, where set, a, b): chooses by a comparison of `a` with `b`. Only of
+    /// 512 bits.
     CompareBlend(Binary),
     /// Operands (other lanes, lanes of the last positions). Only of 512 bits.
     Tail,
@@ -345,7 +347,8 @@ pub(super) struct Inst {
 }
 
 impl Op {
-    /// True if it is rematerialised: it has no code of its own, and is read from memory wherever it is used.
+    /// True if it is rematerialised: it has no code of its own, and is read from memory wherever it
+    /// is used.
     pub(super) fn is_rematerialised(self) -> bool {
         self.is_invariant() || matches!(self, Op::Folded(_))
     }

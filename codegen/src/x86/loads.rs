@@ -1,4 +1,5 @@
-//! Loads along the row, which widen what is narrower than a lane, and the accesses to memory that all of selection uses.
+//! Loads along the row, which widen what is narrower than a lane, and the accesses to memory that
+//! all of selection uses.
 
 use super::Cell;
 use super::frame::PointerFrom;
@@ -82,7 +83,8 @@ impl Select<'_> {
         })
     }
 
-    /// Loads both halves of elements as large as a lane now; under the mask, if there are fewer than sixteen.
+    /// Loads both halves of elements as large as a lane now; under the mask, if there are fewer
+    /// than sixteen.
     pub(super) fn load_lanes(&mut self, pointer: u16) -> Pair {
         let place = self.lanes_at(pointer);
         if !self.last || self.is_512 {
@@ -126,7 +128,8 @@ impl Select<'_> {
         self.push(Op::Store(streamed, place), &[value], half)
     }
 
-    /// Where a group of an operand with elements of that size is: itself, or a copy of the last ones.
+    /// Where a group of an operand with elements of that size is: itself, or a copy of the last
+    /// ones.
     pub(super) fn group(&mut self, pointer: u16, size: u8, out: bool) -> MemRef {
         // Masks are of lanes of 32 bits at most.
         if !self.last || self.is_512 && i32::from(size) <= self.task.lane() {

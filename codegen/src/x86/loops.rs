@@ -1,5 +1,5 @@
-//! The function around the bodies of a loop: what happens before it, the loops over groups of positions, the positions that are left, and
-//! the accumulators at the end.
+//! The function around the bodies of a loop: what happens before it, the loops over groups of
+//! positions, the positions that are left, and the accumulators at the end.
 
 use super::asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, RDX, RSI, Reg, Rm, When};
 use super::evex::TAIL;
@@ -164,7 +164,8 @@ impl Function<'_> {
         if self.vectors == near {
             return;
         }
-        // Only accumulators and pinned constants live from one iteration to the next, and those have the registers with the highest numbers.
+        // Only accumulators and pinned constants live from one iteration to the next, and those
+        // have the registers with the highest numbers.
         let spare = 0;
         for lanes in self.accumulators().chunks(self.vectors) {
             for ((a, _), (b, _)) in lanes.iter().zip(&lanes[near..]) {
@@ -175,7 +176,8 @@ impl Function<'_> {
         }
     }
 
-    /// Stores the accumulators to the scratch. The registers hold those lanes first that the next sixteen positions would go to.
+    /// Stores the accumulators to the scratch. The registers hold those lanes first that the next
+    /// sixteen positions would go to.
     fn store_accumulators(&mut self) {
         let near = self.sixteen();
         let alternate = self.vectors > near;

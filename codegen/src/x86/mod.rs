@@ -1,14 +1,18 @@
-//! Vector loops for x86-64 as machine code of our own: vectors of 256 bits with AVX2, FMA and F16C, or of 512 bits with AVX-512.
+//! Vector loops for x86-64 as machine code of our own: vectors of 256 bits with AVX2, FMA and F16C,
+//! or of 512 bits with AVX-512.
 //!
-//! Cranelift stops at vectors of 128 bits. Where the CPU has wider ones, each vector phase of a row (`plan::phases`) becomes a small
-//! function with a loop around straight-line code. It is linked next to the function of the plan, which calls it. Everything else is
-//! Cranelift's, and so are vector phases on other CPUs. Results have the bits of the interpreter: the operations and their order are the same.
+//! Cranelift stops at vectors of 128 bits. Where the CPU has wider ones, each vector phase of a row
+//! (`plan::phases`) becomes a small function with a loop around straight-line code. It is linked
+//! next to the function of the plan, which calls it. Everything else is Cranelift's, and so are
+//! vector phases on other CPUs. Results have the bits of the interpreter: the operations and their
+//! order are the same.
 //!
 //! ```text
 //! fn(scratch, low, high)       the positions from `low` to `high`
 //! ```
 //!
-//! The caller puts addresses, and values that are the same along the row, into *cells* of the scratch. Then, in this order:
+//! The caller puts addresses, and values that are the same along the row, into *cells* of the
+//! scratch. Then, in this order:
 //!
 //! | module | what it does |
 //! |---|---|
@@ -115,19 +119,22 @@ pub(crate) struct Task<'a> {
     pub(crate) temporaries: i32,
     /// The rows to prefetch.
     pub(crate) prefetched: Vec<Prefetched>,
-    /// The loop initialises its accumulators itself, since a call is the whole of a reduction. Were they stored by the caller, in vectors
-    /// of 128 bits, reading them in vectors of 512 bits would defeat store forwarding and wait for all earlier stores.
+    /// The loop initialises its accumulators itself, since a call is the whole of a reduction. Were
+    /// they stored by the caller, in vectors of 128 bits, reading them in vectors of 512 bits would
+    /// defeat store forwarding and wait for all earlier stores.
     pub(crate) initialises: bool,
     /// The offset from which the scratch is free; a multiple of 64.
     pub(crate) area: i32,
-    /// Results go past the caches where they are aligned (non-temporal stores): they are too large to be found in a cache later on, and
-    /// come at the pace of the loads. In rows of several stages they come in bursts, which would wait for memory.
+    /// Results go past the caches where they are aligned (non-temporal stores): they are too large
+    /// to be found in a cache later on, and come at the pace of the loads. In rows of several
+    /// stages they come in bursts, which would wait for memory.
     pub(crate) streams: bool,
 }
 
 impl Task<'_> {
-    /// The registers of a reduction. The lanes that the next sixteen positions go to come first; those of the other sixteen lanes, if the
-    /// row fills them, change places with them after every sixteen positions.
+    /// The registers of a reduction. The lanes that the next sixteen positions go to come first;
+    /// those of the other sixteen lanes, if the row fills them, change places with them after every
+    /// sixteen positions.
     fn vectors(&self) -> usize {
         self.plan.lanes() / self.lanes() as usize
     }
@@ -187,7 +194,8 @@ pub(crate) struct Compiled {
     pub(crate) bytes: Vec<u8>,
     /// The bytes that are instructions.
     pub(crate) instructions: usize,
-    /// What the caller stores before the call, and of which row: [`CELL`] bytes each, from the area on.
+    /// What the caller stores before the call, and of which row: [`CELL`] bytes each, from the area
+    /// on.
     pub(crate) cells: Vec<(u8, Cell)>,
     /// The offsets of the accumulators that the loop initialises itself.
     pub(crate) initialised: Vec<i32>,
@@ -223,7 +231,8 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
     Ok(Compiled { bytes, instructions, cells: tables.cells, initialised, area_bytes, listing })
 }
 
-/// The bodies of a function's loops, which run one after the other, each for the positions that are left.
+/// The bodies of a function's loops, which run one after the other, each for the positions that are
+/// left.
 #[derive(Debug)]
 struct Bodies {
     main: Option<Vec<Inst>>,
@@ -250,8 +259,8 @@ impl Bodies {
         Ok(Bodies { main, non_temporal, single, tail })
     }
 
-    /// Orders their instructions so that they need fewer registers, if there are no more than `room`. Returns how many the main one needs,
-    /// or the single one where that is all there is.
+    /// Orders their instructions so that they need fewer registers, if there are no more than
+    /// `room`. Returns how many the main one needs, or the single one where that is all there is.
     fn order(&mut self, room: usize) -> usize {
         let order = |body: &mut Vec<Inst>| {
             let side_by_side = pressure(body);

@@ -1,7 +1,9 @@
-//! Register allocation for a body, and its encoding: one pass from the first instruction to the last.
+//! Register allocation for a body, and its encoding: one pass from the first instruction to the
+//! last.
 //!
-//! Values get registers in order; when none is free, the value whose next use is farthest gives its own up. Constants, and loads of memory
-//! that nothing writes, are rematerialised: they are read as memory operands, and cost nothing to give up. Others are spilled.
+//! Values get registers in order; when none is free, the value whose next use is farthest gives its
+//! own up. Constants, and loads of memory that nothing writes, are rematerialised: they are read as
+//! memory operands, and cost nothing to give up. Others are spilled.
 
 use super::asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, Reg, Rm, Span};
 use super::evex::{MASK, TAIL, Under};
@@ -14,8 +16,8 @@ use std::collections::HashMap;
 /// Constants and broadcasts that keep a register for the whole loop.
 pub(super) type Pinned = HashMap<Op, Reg>;
 
-/// Allocates and encodes a body. `taken` registers are those of accumulators; `tail` says that the body is for the positions that are left.
-/// Returns how many vectors were spilled.
+/// Allocates and encodes a body. `taken` registers are those of accumulators; `tail` says that the
+/// body is for the positions that are left. Returns how many vectors were spilled.
 pub(super) fn emit(
     asm: &mut Asm,
     frame: &Frame,
@@ -421,7 +423,8 @@ impl Allocator<'_> {
         to
     }
 
-    /// The value as an operand that may be in memory. What is read more than once goes to a register if there is one.
+    /// The value as an operand that may be in memory. What is read more than once goes to a
+    /// register if there is one.
     fn operand(&mut self, v: VReg, keep: &[VReg]) -> Rm {
         let again = self.uses[v as usize].len() > 1 && !self.insts[v as usize].op.is_invariant();
         if self.is_held(v) || again && self.unused().is_some() {

@@ -1,8 +1,9 @@
-//! Instruction selection: from a phase of a plan to instructions on a group of positions, which is two vectors, or one where what is left
-//! does not fill two of 512 bits.
+//! Instruction selection: from a phase of a plan to instructions on a group of positions, which is
+//! two vectors, or one where what is left does not fill two of 512 bits.
 //!
-//! The two halves of a group take the same steps side by side, so that each hides the latencies of the other. What is the same along the
-//! row is one vector for both halves. Truth values are masks, all bits of a lane or none.
+//! The two halves of a group take the same steps side by side, so that each hides the latencies of
+//! the other. What is the same along the row is one vector for both halves. Truth values are masks,
+//! all bits of a lane or none.
 
 use super::frame::PointerFrom;
 use super::functions::{Sequence, sequence, sequence_of_doubles};
@@ -24,7 +25,8 @@ const LINE: usize = 64;
 /// Why a phase has no code.
 pub(super) type Result<T> = std::result::Result<T, String>;
 
-/// The last group of an operand, which is copied element by element since no mask has elements so small.
+/// The last group of an operand, which is copied element by element since no mask has elements so
+/// small.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TailCopy {
     pub(super) pointer: u16,
@@ -124,7 +126,8 @@ pub(super) struct Select<'a> {
     pub(super) is_512: bool,
     /// Halves are one vector.
     single: bool,
-    /// Halves are the even and the odd positions: pairs of bf16, which need not be moved to be widened.
+    /// Halves are the even and the odd positions: pairs of bf16, which need not be moved to be
+    /// widened.
     pub(super) interleaved: bool,
     streams: bool,
     /// The sink that is being selected stores past the caches.
@@ -164,7 +167,8 @@ impl<'a> Select<'a> {
             rounded_bf16: HashMap::new(),
             rounded_f16: HashMap::new(),
         };
-        // The pointer to temporaries comes first, so that it has a register: there is no cell to fetch it from.
+        // The pointer to temporaries comes first, so that it has a register: there is no cell to
+        // fetch it from.
         if task.cut.temporaries.iter().any(Option::is_some) {
             select.tables.pointer(PointerFrom::Temporaries);
         }
@@ -271,7 +275,8 @@ impl<'a> Select<'a> {
         self.task.lanes() * if self.single { 1 } else { 2 }
     }
 
-    /// What `make` makes of each half, or of both at once; it is told the half, and its place in pairs.
+    /// What `make` makes of each half, or of both at once; it is told the half, and its place in
+    /// pairs.
     pub(super) fn each_half(&mut self, mut make: impl FnMut(&mut Self, u8, usize) -> VReg) -> Pair {
         match self.single {
             true => [make(self, 2, 0); 2],
@@ -459,7 +464,8 @@ impl<'a> Select<'a> {
     }
 }
 
-/// True if everything that is loaded and stored along the row is bf16, and no position knows its number.
+/// True if everything that is loaded and stored along the row is bf16, and no position knows its
+/// number.
 fn is_all_bf16(task: &Task<'_>) -> bool {
     let body = &task.stage.body;
     let fits = |v: &Val| match body.insts[*v as usize].op {
@@ -478,7 +484,8 @@ fn is_all_bf16(task: &Task<'_>) -> bool {
         && task.phase.sinks.iter().all(stores)
 }
 
-/// True if every NaN is one that the processor makes, or was loaded as bf16: arithmetic keeps their payloads, and none of those overflows.
+/// True if every NaN is one that the processor makes, or was loaded as bf16: arithmetic keeps their
+/// payloads, and none of those overflows.
 fn rounds_nan_safely(task: &Task<'_>) -> bool {
     use tracecast_ir::DType::{BF16, Bool, I32, I64, U8};
     let plain = |l: &crate::plan::Source| match &l.place {

@@ -124,7 +124,8 @@ impl Select<'_> {
         });
     }
 
-    /// Stores elements as large as a lane that have been loaded; those there are, if fewer than sixteen are left.
+    /// Stores elements as large as a lane that have been loaded; those there are, if fewer than
+    /// sixteen are left.
     fn store_again(&mut self, pointer: u16, pair: Pair) {
         let place = self.lanes_at(pointer);
         if !self.last || self.is_512 {

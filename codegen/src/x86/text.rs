@@ -8,11 +8,13 @@
 //!     vmovups [slot1 + rax*4], v1
 //! ```
 //!
-//! A number such as `v1` is a vector that is made once and has no register yet; `acc0` is an accumulator, which has one throughout the
-//! loop. Braces are the same number in every lane: a constant, or a value that the caller computes once per row, by its number in the
-//! stage. `rax` is the position. `[slot1 + …]` is an operand, `[scratch + …]` the scratch of the call, `[copy0]` the last elements of
-//! an operand whose size no mask has, copied there. Under `{tail}`, only the positions that are left take part. A prime marks what
-//! belongs to the second of two rows. `vfmaddps a, b, c` is `a * b + c` in whichever of its three forms registers ask for.
+//! A number such as `v1` is a vector that is made once and has no register yet; `acc0` is an
+//! accumulator, which has one throughout the loop. Braces are the same number in every lane: a
+//! constant, or a value that the caller computes once per row, by its number in the stage. `rax` is
+//! the position. `[slot1 + …]` is an operand, `[scratch + …]` the scratch of the call, `[copy0]`
+//! the last elements of an operand whose size no mask has, copied there. Under `{tail}`, only the
+//! positions that are left take part. A prime marks what belongs to the second of two rows.
+//! `vfmaddps a, b, c` is `a * b + c` in whichever of its three forms registers ask for.
 
 use super::frame::PointerFrom;
 use super::inst::{Base, Binary, Inst, Load, MemRef, Op, Shift, Store, Unary, VReg, compare};

@@ -1,6 +1,7 @@
 //! Arithmetic of single words: what the lanes of the vector unit do.
 //!
-//! Each result is the one that the language defines, down to the bits; functions are those of its library.
+//! Each result is the one that the language defines, down to the bits; functions are those of its
+//! library.
 
 use crate::isa::{Combine, FloatOp, IntegerOp, TruthOp, Word};
 use tracecast_runtime::ir::kernel::{Cmp, half};
@@ -98,8 +99,8 @@ pub(crate) fn compares(cmp: Cmp, word: Word, a: u64, b: u64) -> bool {
     }
 }
 
-/// The same number in another word: floats become whole numbers towards zero, as far as these go, integers the nearest float, and truth
-/// values whatever is not zero.
+/// The same number in another word: floats become whole numbers towards zero, as far as these go,
+/// integers the nearest float, and truth values whatever is not zero.
 pub(crate) fn convert(word: u64, from: Word, into: Word) -> u64 {
     match (from, into) {
         _ if from == into => word,

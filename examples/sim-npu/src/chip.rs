@@ -17,12 +17,14 @@ thread_local! {
     static CURRENT: Cell<Option<u16>> = const { Cell::new(None) };
 }
 
-/// The ordinal of the chip that this thread works with: between calls of the runtime, what it was before.
+/// The ordinal of the chip that this thread works with: between calls of the runtime, what it was
+/// before.
 pub fn current() -> Option<u16> {
     CURRENT.get()
 }
 
-/// Makes a chip the one that this thread works with; `None` for none. Drivers with calls that name no chip have something like it.
+/// Makes a chip the one that this thread works with; `None` for none. Drivers with calls that name
+/// no chip have something like it.
 pub fn set_current(ordinal: Option<u16>) {
     CURRENT.set(ordinal);
 }

@@ -10,7 +10,8 @@ const LINK: u64 = 16;
 /// Bytes that the memory of the chip gives in a nanosecond.
 const MEMORY: u64 = 512;
 
-/// The time of a chip: a cycle of its vector unit takes a nanosecond, copies take time by their bytes. The same commands always take as long.
+/// The time of a chip: a cycle of its vector unit takes a nanosecond, copies take time by their
+/// bytes. The same commands always take as long.
 #[derive(Debug, Default)]
 pub(crate) struct Clock(AtomicU64);
 

@@ -28,8 +28,8 @@ pub struct Injection {
 }
 
 impl Injection {
-    /// One of the launches, copies, allocations and checks among these, each kind as likely as others that there are. The same for the same seed; `None` if
-    /// there are none.
+    /// One of the launches, copies, allocations and checks among these, each kind as likely as
+    /// others that there are. The same for the same seed; `None` if there are none.
     pub fn drawn(seed: u64, among: &Counts) -> Option<Injection> {
         let copies = among.uploads + among.downloads + among.copies;
         let kinds = [
@@ -53,7 +53,8 @@ fn mixed(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A step asks for memory, again when ended steps have given up theirs, and again when others have: each time twice.
+/// A step asks for memory, again when ended steps have given up theirs, and again when others have:
+/// each time twice.
 const ASKED_AGAIN: u32 = 5;
 
 /// The fault that a chip is to have.

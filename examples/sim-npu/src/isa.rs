@@ -1,11 +1,13 @@
 //! The instruction set: what a [`Program`] for the chip is made of.
 //!
-//! A sequencer counts axes and runs blocks ([`Command`]); a vector unit works on [`LANES`] positions of one axis at a time ([`Inst`]).
-//! Tensors lie in the memory of the chip, in the order in which a program names them: what it reads, then what it writes. Everything that
-//! lives for one launch only lies in tables of words beside the vector unit: rows that a later pass reads again, panels of a product,
-//! single numbers.
+//! A sequencer counts axes and runs blocks ([`Command`]); a vector unit works on [`LANES`]
+//! positions of one axis at a time ([`Inst`]). Tensors lie in the memory of the chip, in the order
+//! in which a program names them: what it reads, then what it writes. Everything that lives for one
+//! launch only lies in tables of words beside the vector unit: rows that a later pass reads again,
+//! panels of a product, single numbers.
 //!
-//! Floats are f32 in registers and f32 or bf16 in memory. There are integers and truth values because masks and indices are made of them.
+//! Floats are f32 in registers and f32 or bf16 in memory. There are integers and truth values
+//! because masks and indices are made of them.
 
 use std::fmt;
 use tracecast_runtime::ir::kernel::{Cmp, Extreme, Function};
@@ -142,7 +144,8 @@ pub enum Inst {
     Reduce { unit: usize, from: Reg },
     /// Adds to a column.
     Down { columns: usize, from: Reg, at: Affine },
-    /// Rows of a panel by columns of another: the sum over `length` of `left[left.at + p]` times `right[right.at + p * step]`, in blocks.
+    /// Rows of a panel by columns of another: the sum over `length` of `left[left.at + p]` times
+    /// `right[right.at + p * step]`, in blocks.
     Dot { to: Reg, left: Cell, right: Cell, length: usize, step: i64 },
     /// Raises a check where a truth value does not hold, with the number found.
     Check { number: u32, holds: Reg, found: Option<Reg> },

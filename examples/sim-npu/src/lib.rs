@@ -1,7 +1,9 @@
 //! A simulated accelerator, as a device of tracecast that lives outside of it.
 //!
-//! It is what a team with hardware of its own would write: a crate that depends on `tracecast-runtime` alone, registers a [`Driver`] under
-//! a name, and gets autocast with its own dtypes and rules, loss scaling, gradients and errors that name it. Nothing in tracecast knows it.
+//! It is what a team with hardware of its own would write: a crate that depends on
+//! `tracecast-runtime` alone, registers a [`Driver`] under a name, and gets autocast with its own
+//! dtypes and rules, loss scaling, gradients and errors that name it. Nothing in tracecast knows
+//! it.
 //!
 //! | file | owns |
 //! |---|---|
@@ -113,7 +115,8 @@ impl Backend for Driver {
     }
 }
 
-/// What autocast does on chips of such memory: [`amp`], and where there are no integers the loss scaler counts in f32.
+/// What autocast does on chips of such memory: [`amp`], and where there are no integers the loss
+/// scaler counts in f32.
 pub fn amp_of(memories: Memories) -> AmpSupport {
     match memories {
         Memories::NumbersMasksIndices => amp(),
@@ -121,8 +124,9 @@ pub fn amp_of(memories: Memories) -> AmpSupport {
     }
 }
 
-/// What autocast does on the chips: regions in bf16, PyTorch's table for `cuda`, and two rules of their own. Exponents of a row are taken in f32
-/// whatever it is stored in, so softmax takes and gives bf16; and an absolute loss is no more than a sum, so it does too.
+/// What autocast does on the chips: regions in bf16, PyTorch's table for `cuda`, and two rules of
+/// their own. Exponents of a row are taken in f32 whatever it is stored in, so softmax takes and
+/// gives bf16; and an absolute loss is no more than a sum, so it does too.
 pub fn amp() -> AmpSupport {
     let mine = |op: &str| Target::DeviceOp(op.to_owned());
     AmpSupport::new([DType::BF16])

@@ -1,4 +1,5 @@
-//! The command-line tool with these chips: `cargo run --features tool -- explain --device npu:1 FILE`.
+//! The command-line tool with these chips:
+//! `cargo run --features tool -- explain --device npu:1 FILE`.
 
 use sim_npu::Driver;
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! The queue of a chip: commands go to a thread of its own, which has the bytes of the memory and does one command after another.
+//! The queue of a chip: commands go to a thread of its own, which has the bytes of the memory and
+//! does one command after another.
 
 use crate::chip::{Call, Chip};
 use crate::counts::count;

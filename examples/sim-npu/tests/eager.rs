@@ -1,4 +1,5 @@
-//! An eager loop with parameters on two chips: however many there are, the scale and the flags cross between chips once.
+//! An eager loop with parameters on two chips: however many there are, the scale and the flags
+//! cross between chips once.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -53,7 +54,8 @@ fn stepped(count: usize, fused: bool) -> ([Counts; 2], Vec<Vec<f64>>) {
         assert!(fused || taken == (step != 1 || count == 1), "step {step}");
         scaler.update().unwrap();
         if step == 1 && count > 1 {
-            // The scale fell: gradients are too large by two from here on, which takes nothing from what is counted.
+            // The scale fell: gradients are too large by two from here on, which takes nothing from
+            // what is counted.
             assert_eq!(scaler.get_scale().unwrap(), 2.0);
         }
         optimizer.zero_grad();
@@ -76,10 +78,12 @@ fn the_scale_and_the_flags_cross_once_whatever_the_number_of_parameters() {
         for count in [1, 8, 64] {
             let ([home, away], values) = stepped(count, fused);
             let what = format!("{count} parameters, fused {fused}: {home:?}, {away:?}");
-            // From home the inverse, and the flag to whoever decides, host or chip; a fused step takes the scale besides. From away its flag.
+            // From home the inverse, and the flag to whoever decides, host or chip; a fused step
+            // takes the scale besides. From away its flag.
             let most = if fused { 3 } else { 2 };
             assert!(home.downloads <= most && away.downloads <= 1, "{what}");
-            // A flag of a fused step that is alone is read where it is: home sends the inverse and the scale, and away takes them.
+            // A flag of a fused step that is alone is read where it is: home sends the inverse and
+            // the scale, and away takes them.
             if fused && count == 1 {
                 assert!(home.downloads <= 1 && away.uploads <= 2, "{what}");
             }

@@ -1,5 +1,6 @@
-//! A thousand runs with a fault each: one launch, copy, allocation or check of those that the run issues, drawn by a seed. Each tells which device, what it
-//! was doing and why, once; the store has the last complete step, bit for bit, and goes on from there; and all memory comes back.
+//! A thousand runs with a fault each: one launch, copy, allocation or check of those that the run
+//! issues, drawn by a seed. Each tells which device, what it was doing and why, once; the store has
+//! the last complete step, bit for bit, and goes on from there; and all memory comes back.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,8 +21,8 @@ use tracecast::{Executable, Graph, trace_with};
 /// The most steps that are in flight.
 const STEPS: usize = 3;
 
-/// A step of gradient descent with momentum, in bf16 where autocast says so, whose labels may be out of range; two values that change places, of an odd number
-/// of bytes; and a count.
+/// A step of gradient descent with momentum, in bf16 where autocast says so, whose labels may be
+/// out of range; two values that change places, of an odd number of bytes; and a count.
 fn program(options: &Options, outputs: bool) -> Graph {
     let traced = trace_with("step", options, |t| {
         let x = t.input_of("x", f32s(&[4, 6]));
@@ -227,7 +228,8 @@ fn a_thousand_runs_with_a_fault_each() {
         chip.mend();
         let fault = match ended.told {
             Some(Error::Fault(fault)) => Some(fault),
-            // A step that finds no memory takes that of steps which have ended: there may be enough.
+            // A step that finds no memory takes that of steps which have ended: there may be
+            // enough.
             None if injection.point == Point::Allocation && ended.given == steps => None,
             other => panic!("{what}: {other:?}"),
         };

@@ -1,4 +1,5 @@
-//! A form of kernel that the chips do not have: what its ops are made of in place of it has its bits.
+//! A form of kernel that the chips do not have: what its ops are made of in place of it has its
+//! bits.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +16,8 @@ use tracecast::prelude::*;
 const BATCH: usize = 2;
 const CLASSES: usize = 3;
 
-/// Convolutions whose windows are two apart: a depthwise one, and a dense one of sixteen channels. The gradients of what they read are transposed convolutions.
+/// Convolutions whose windows are two apart: a depthwise one, and a dense one of sixteen channels.
+/// The gradients of what they read are transposed convolutions.
 struct Windows;
 
 impl Module for Windows {

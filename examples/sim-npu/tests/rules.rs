@@ -1,5 +1,5 @@
-//! What holds for any device, on chips: nobody waits or copies without need, memory comes back, waits end, guards do not leak, and a lost chip takes nothing
-//! else with it.
+//! What holds for any device, on chips: nobody waits or copies without need, memory comes back,
+//! waits end, guards do not leak, and a lost chip takes nothing else with it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -226,7 +226,8 @@ fn eight_threads_on_three_chips_leave_each_thread_its_own() {
             if turn % 5 == 0 || is_wrong || given.is_err() {
                 let ended = given.and_then(|()| stores[at].synchronize());
                 assert!(!is_wrong || ended.is_err());
-                // Steps fall with those before them on their chip, also those of other threads; not more than that.
+                // Steps fall with those before them on their chip, also those of other threads; not
+                // more than that.
                 if let Err(error) = &ended {
                     let text = error.to_string();
                     assert!(text.contains("out of range") && text.contains(chips[at].name()));

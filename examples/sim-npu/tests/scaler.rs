@@ -1,4 +1,5 @@
-//! Loss scaling on chips that hold numbers alone: what they record for it themselves, and where scale and count are kept.
+//! Loss scaling on chips that hold numbers alone: what they record for it themselves, and where
+//! scale and count are kept.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -71,7 +72,8 @@ fn run(options: &Options) -> Vec<(Vec<f64>, f64, f64)> {
 
 #[test]
 fn what_a_chip_records_itself_moves_the_scale_as_everywhere() {
-    // A recorded step keeps the mask by which it skips in memory, so the chips are some that hold masks.
+    // A recorded step keeps the mask by which it skips in memory, so the chips are some that hold
+    // masks.
     let mine = run(&recording(settings(), CountsInF32));
     let (others, _) = chips(&settings());
     assert_eq!(mine, run(&on(&others, "npu:1")));

@@ -1,4 +1,5 @@
-//! A network trained on a chip: the dtypes that its autocast gives, and the bits that the interpreter gets.
+//! A network trained on a chip: the dtypes that its autocast gives, and the bits that the
+//! interpreter gets.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -4,8 +4,8 @@ use crate::op::AttrKind;
 use crate::{Attrs, DType};
 use smallvec::{SmallVec, smallvec};
 
-/// Axes to reduce over: `1`, `-1`, `[0, 2]`, or `()` for all; with [`keep`](IntoDims::keep) they stay with size 1, and with
-/// [`dtype`](IntoDims::dtype) the op works in that dtype.
+/// Axes to reduce over: `1`, `-1`, `[0, 2]`, or `()` for all; with [`keep`](IntoDims::keep) they
+/// stay with size 1, and with [`dtype`](IntoDims::dtype) the op works in that dtype.
 ///
 /// ```
 /// use tracecast_ir::ops::reduce::Reductions;
@@ -81,7 +81,8 @@ impl Dims {
         self.dtype
     }
 
-    /// Sets `dim`, of that kind, and what else was said. What the op does not have is refused where attributes meet its schema.
+    /// Sets `dim`, of that kind, and what else was said. What the op does not have is refused where
+    /// attributes meet its schema.
     #[doc(hidden)]
     pub fn put(self, dim: &'static str, kind: AttrKind, attrs: &mut Attrs) {
         match (kind, &self.dims[..]) {

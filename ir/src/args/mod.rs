@@ -139,7 +139,8 @@ impl<'t> Args<'t> {
     }
 }
 
-/// Compares attributes with a schema; integers given for numbers become numbers, and a `false` is left out.
+/// Compares attributes with a schema; integers given for numbers become numbers, and a `false` is
+/// left out.
 pub(crate) fn check_attrs(schema: &Schema, attrs: &mut Attrs) -> Result<(), String> {
     if let Some((name, _)) = attrs.iter().find(|(n, _)| !schema.attrs.iter().any(|d| d.name == *n))
     {
@@ -256,7 +257,8 @@ pub trait IntoSize: IntoAttr {}
 impl IntoSize for i64 {}
 impl IntoSize for Size {}
 
-/// What can be given for a list of sizes: integers of which -1 may mean "what is left", sizes, a shape.
+/// What can be given for a list of sizes: integers of which -1 may mean "what is left", sizes, a
+/// shape.
 pub trait IntoSizes: IntoAttr {}
 
 impl IntoSizes for &[i64] {}

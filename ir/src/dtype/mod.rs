@@ -1,8 +1,10 @@
 //! Element types: [`DType`], and what follows from the one table about them.
 //!
-//! Policies and files may speak of every dtype the field names; kernels exist for the [computable](DType::is_computable) ones. A dtype
-//! becomes computable by its entry in [`DType::COMPUTABLE`]: its row in `storage` says everything else. The
-//! conversions of low-precision floats, which follow from the row, are in [`kernel::narrow`](crate::kernel::narrow).
+//! Policies and files may speak of every dtype the field names; kernels exist for the
+//! [computable](DType::is_computable) ones. A dtype becomes computable by its entry in
+//! [`DType::COMPUTABLE`]: its row in `storage` says everything else. The conversions of
+//! low-precision floats, which follow from the row, are in
+//! [`kernel::narrow`](crate::kernel::narrow).
 
 mod storage;
 
@@ -138,7 +140,8 @@ impl DType {
         INT_BITS & bit(self) != 0
     }
 
-    /// True for the low-precision floats, of 8 and 16 bits: they exist in memory, and are computed with in f32.
+    /// True for the low-precision floats, of 8 and 16 bits: they exist in memory, and are computed
+    /// with in f32.
     pub const fn is_low(self) -> bool {
         LOW_BITS & bit(self) != 0
     }
@@ -148,12 +151,14 @@ impl DType {
         COMPUTABLE_BITS & bit(self) != 0
     }
 
-    /// The dtype in which arithmetic on `self` happens: f32 for the low-precision floats, itself otherwise.
+    /// The dtype in which arithmetic on `self` happens: f32 for the low-precision floats, itself
+    /// otherwise.
     pub const fn compute(self) -> DType {
         self.storage().compute
     }
 
-    /// True if every value of `self` is a value of `other`: the lattice of exact casts between computable dtypes.
+    /// True if every value of `self` is a value of `other`: the lattice of exact casts between
+    /// computable dtypes.
     ///
     /// ```
     /// use tracecast_ir::DType;
@@ -164,10 +169,11 @@ impl DType {
         FITS[self as usize] & bit(other) != 0
     }
 
-    /// The dtype of an elementwise result of `self` and `other`, as PyTorch promotes two tensors with dimensions.
+    /// The dtype of an elementwise result of `self` and `other`, as PyTorch promotes two tensors
+    /// with dimensions.
     ///
-    /// The higher class wins; within a class the wider type, f16 with bf16 giving f32. `None` where PyTorch has no rule
-    /// (8-bit floats with another float).
+    /// The higher class wins; within a class the wider type, f16 with bf16 giving f32. `None` where
+    /// PyTorch has no rule (8-bit floats with another float).
     pub fn promote(self, other: DType) -> Option<DType> {
         if self == other {
             return Some(self);
@@ -210,7 +216,8 @@ const fn computable() -> u32 {
     set
 }
 
-// The sets of dtypes that are asked for at every turn: a test of a bit is cheaper than a look into the table.
+// The sets of dtypes that are asked for at every turn: a test of a bit is cheaper than a look into
+// the table.
 const FLOAT_BITS: u32 = of_class(Class::Float);
 const INT_BITS: u32 = of_class(Class::Int);
 const LOW_BITS: u32 = low();

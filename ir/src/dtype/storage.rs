@@ -1,10 +1,12 @@
 //! The table of dtypes: how elements lie in memory, and what computes with them.
 //!
-//! Exact casts and promotion follow from it in [`dtype`](super); conversions in [`kernel::narrow`](crate::kernel::narrow).
+//! Exact casts and promotion follow from it in [`dtype`](super); conversions in
+//! [`kernel::narrow`](crate::kernel::narrow).
 
 use super::{Class, DType};
 
-/// How elements of a dtype lie in memory, and what computes with them: the dtype's row in the table.
+/// How elements of a dtype lie in memory, and what computes with them: the dtype's row in the
+/// table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Storage {
     /// The name used in text.
@@ -33,12 +35,14 @@ pub struct Float {
 /// What the bits of a float at the end of its range stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Top {
-    /// As in IEEE 754: the largest exponent holds infinities and NaNs. What is too large becomes infinite.
+    /// As in IEEE 754: the largest exponent holds infinities and NaNs. What is too large becomes
+    /// infinite.
     Infinite,
-    /// The largest exponent holds numbers, and NaN where all bits of the fraction are set (`fn`). What is too large becomes NaN.
+    /// The largest exponent holds numbers, and NaN where all bits of the fraction are set (`fn`).
+    /// What is too large becomes NaN.
     Finite,
-    /// The largest exponent holds numbers, the bits of negative zero are the only NaN, and the exponent's bias is one more (`fnuz`). What
-    /// is too large becomes NaN.
+    /// The largest exponent holds numbers, the bits of negative zero are the only NaN, and the
+    /// exponent's bias is one more (`fnuz`). What is too large becomes NaN.
     FiniteUnsignedZero,
 }
 

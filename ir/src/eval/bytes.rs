@@ -1,14 +1,17 @@
-//! [`Bytes`]: the memory of a tensor's elements, on cache lines of its own and on huge pages where it is large.
+//! [`Bytes`]: the memory of a tensor's elements, on cache lines of its own and on huge pages where
+//! it is large.
 
 use super::mapping::{HUGE, Mapping};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// Bytes that begin with a cache line, unless they were taken over from a `Vec` or belong to somebody else.
+/// Bytes that begin with a cache line, unless they were taken over from a `Vec` or belong to
+/// somebody else.
 ///
-/// Large ones are a mapping of their own, for which the system is asked to use huge pages: results that are written once per run
-/// otherwise cost a tenth to a fifth of the time in translated addresses. Such pages come into being, zeroed, when they are first touched;
-/// mappings that are free again are used for others, see [`give_back_free`](super::give_back_free).
+/// Large ones are a mapping of their own, for which the system is asked to use huge pages: results
+/// that are written once per run otherwise cost a tenth to a fifth of the time in translated
+/// addresses. Such pages come into being, zeroed, when they are first touched; mappings that are
+/// free again are used for others, see [`give_back_free`](super::give_back_free).
 ///
 /// ```
 /// use tracecast_ir::eval::Bytes;
@@ -40,7 +43,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]> + Send + Sync> Lender for T {}
 
 const LINE: usize = 64;
 
-/// What bytes to be written hold until then: in debug builds what nobody takes for a result, no number as a float.
+/// What bytes to be written hold until then: in debug builds what nobody takes for a result, no
+/// number as a float.
 const UNWRITTEN: u8 = if cfg!(debug_assertions) { 0xff } else { 0 };
 
 impl Bytes {
@@ -60,7 +64,8 @@ impl Bytes {
         }
     }
 
-    /// That many bytes of any content, to be written whole: where they are those of an earlier tensor nobody takes the time to zero them.
+    /// That many bytes of any content, to be written whole: where they are those of an earlier
+    /// tensor nobody takes the time to zero them.
     ///
     /// # Errors
     /// If there is not enough memory.
@@ -76,7 +81,8 @@ impl Bytes {
         }
     }
 
-    /// The bytes of an owner in place, who is dropped with them. They are read only: who writes to them writes to a copy.
+    /// The bytes of an owner in place, who is dropped with them. They are read only: who writes to
+    /// them writes to a copy.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -92,13 +98,15 @@ impl Bytes {
         Bytes { held: Held::Borrowed(Box::new(owner)), at: 0, len }
     }
 
-    /// The bytes of an owner in place, who is dropped with them. What is written lies in the memory of the owner.
+    /// The bytes of an owner in place, who is dropped with them. What is written lies in the memory
+    /// of the owner.
     pub fn lent(owner: impl AsRef<[u8]> + AsMut<[u8]> + Send + Sync + 'static) -> Self {
         let len = owner.as_ref().len();
         Bytes { held: Held::Lent(Box::new(owner)), at: 0, len }
     }
 
-    /// A mapping, if they are many and there can be one, and whether it is a new one, which holds zeros.
+    /// A mapping, if they are many and there can be one, and whether it is a new one, which holds
+    /// zeros.
     fn mapped(len: usize) -> Option<(Bytes, bool)> {
         if len < HUGE {
             return None;

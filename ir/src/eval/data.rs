@@ -4,7 +4,8 @@ use super::Value;
 use crate::graph::Node;
 use crate::ops::source::is_data;
 
-/// The numbers of a constant that [lies in memory](is_data): the bits that code for them would give.
+/// The numbers of a constant that [lies in memory](is_data): the bits that code for them would
+/// give.
 ///
 /// # Errors
 /// If there is not enough memory, or the node is another.

@@ -10,10 +10,12 @@ use smallvec::{SmallVec, smallvec};
 /// Every integer up to this one is an f64.
 const EXACT: u64 = 1 << 53;
 
-/// The element that an elementwise op makes of these numbers, one for each operand, which lie in the operands' dtypes.
+/// The element that an elementwise op makes of these numbers, one for each operand, which lie in
+/// the operands' dtypes.
 ///
-/// It has the bits that a kernel gives, but for the payload of a NaN. `None` if it depends on more than the operands and the attributes, such as
-/// its position; if it is an integer that no f64 is; if a check fails; or if the op is not elementwise.
+/// It has the bits that a kernel gives, but for the payload of a NaN. `None` if it depends on more
+/// than the operands and the attributes, such as its position; if it is an integer that no f64 is;
+/// if a check fails; or if the op is not elementwise.
 ///
 /// ```
 /// use tracecast_ir::ops::elementwise::SQRT;

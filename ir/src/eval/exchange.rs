@@ -1,4 +1,5 @@
-//! What a collective gives each rank, of the values that all ranks give: the meaning of [`Exchange`].
+//! What a collective gives each rank, of the values that all ranks give: the meaning of
+//! [`Exchange`].
 
 use super::{Bytes, Value};
 use crate::op::{Across, Exchange};

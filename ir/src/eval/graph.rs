@@ -47,16 +47,19 @@ pub struct Seen<'a> {
 
 /// Evaluates a graph of any stage, with a value for every port by name.
 ///
-/// Decisions of autocast become casts, promotions and broadcasts become nodes, composites are expanded; every core op then runs as
-/// a kernel of its own, so every result is rounded to its dtype.
+/// Decisions of autocast become casts, promotions and broadcasts become nodes, composites are
+/// expanded; every core op then runs as a kernel of its own, so every result is rounded to its
+/// dtype.
 ///
 /// # Errors
-/// If a port has no value or one of another type, if the graph still has symbolic ops, or if the data has no meaning for an op.
+/// If a port has no value or one of another type, if the graph still has symbolic ops, or if the
+/// data has no meaning for an op.
 pub fn graph(graph: &Graph, inputs: &HashMap<String, Value>) -> Result<Outputs, EvalError> {
     watched(graph, inputs, &mut |_| ())
 }
 
-/// As [`graph`], and shows every port and then every op to `see`, in the order of the program, as soon as its results are there.
+/// As [`graph`], and shows every port and then every op to `see`, in the order of the program, as
+/// soon as its results are there.
 ///
 /// # Errors
 /// As [`graph`].
@@ -69,7 +72,8 @@ pub fn watched(
     results.pop().ok_or_else(|| EvalError::Malformed("a rank is lost".to_owned()))
 }
 
-/// As [`graph`], for a parallel run: each rank has values of its own for the ports, and every collective takes those of all ranks.
+/// As [`graph`], for a parallel run: each rank has values of its own for the ports, and every
+/// collective takes those of all ranks.
 ///
 /// # Errors
 /// As [`graph`]; if a collective is for another number of ranks.

@@ -1,4 +1,5 @@
-//! Interprets a [`Kernel`]: its outputs in memory of their own, and the check that it raised. What its loops do, its form says.
+//! Interprets a [`Kernel`]: its outputs in memory of their own, and the check that it raised. What
+//! its loops do, its form says.
 
 use super::bytes::Bytes;
 use super::{EvalError, Raised, Value};
@@ -18,10 +19,12 @@ impl From<Stopped> for EvalError {
 
 /// What a kernel makes of its inputs: its outputs, in order.
 ///
-/// A kernel with names is interpreted with numbers in their place ([`Kernel::at`]). All inputs are read before an output is written, so outputs that update an input in place do not disturb it.
+/// A kernel with names is interpreted with numbers in their place ([`Kernel::at`]). All inputs are
+/// read before an output is written, so outputs that update an input in place do not disturb it.
 ///
 /// # Errors
-/// If a check is raised (of several, the one with the lowest number), or the kernel is not well formed.
+/// If a check is raised (of several, the one with the lowest number), or the kernel is not well
+/// formed.
 pub fn kernel(kernel: &Kernel, inputs: &[&[u8]]) -> Result<Vec<Bytes>, EvalError> {
     if !kernel.names.is_empty() {
         return Err(malformed(&format!("the names of @{} have no values", kernel.name)).into());

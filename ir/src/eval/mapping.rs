@@ -1,9 +1,11 @@
-//! [`Mapping`]: the memory of a large tensor on huge pages of its own, and the free ones that are kept for the next.
+//! [`Mapping`]: the memory of a large tensor on huge pages of its own, and the free ones that are
+//! kept for the next.
 //!
-//! The system zeroes the pages of a new mapping when they are first touched, which takes longer than most kernels take for them. So
-//! mappings that are free are used again, by what they fit. What is kept is bounded twice: it is at most [`MOST`] bytes, and together
-//! with what is in use never more than was in use at one time, so that keeping it does not raise the peak of a process. What was free
-//! for longest goes first.
+//! The system zeroes the pages of a new mapping when they are first touched, which takes longer
+//! than most kernels take for them. So mappings that are free are used again, by what they fit.
+//! What is kept is bounded twice: it is at most [`MOST`] bytes, and together with what is in use
+//! never more than was in use at one time, so that keeping it does not raise the peak of a process.
+//! What was free for longest goes first.
 
 use memmap2::MmapMut;
 use std::collections::VecDeque;
@@ -58,8 +60,9 @@ fn free() -> MutexGuard<'static, Free> {
 
 /// Gives the memory of free mappings back to the system: how many bytes.
 ///
-/// Tensors of 2 MiB and more leave theirs behind for others, at most 256 MiB and never more than makes the most that was in use at one
-/// time. Call it when no more such tensors are to come and something else needs the memory.
+/// Tensors of 2 MiB and more leave theirs behind for others, at most 256 MiB and never more than
+/// makes the most that was in use at one time. Call it when no more such tensors are to come and
+/// something else needs the memory.
 ///
 /// ```
 /// use tracecast_ir::eval::{Bytes, give_back_free};
@@ -88,7 +91,8 @@ impl Mapping {
     }
 }
 
-/// Gives back what must not be kept when that much more is used. The lock is not held while the system unmaps.
+/// Gives back what must not be kept when that much more is used. The lock is not held while the
+/// system unmaps.
 fn trim(coming: usize) {
     loop {
         let surplus = free().surplus(coming);
@@ -122,16 +126,17 @@ impl DerefMut for Mapping {
 }
 
 impl Area {
-    /// The bytes begin on a huge page, which takes address space but no memory, and there on a line that is another one for each mapping:
-    /// a processor takes a load for dependent on an earlier store if their addresses agree in the last twelve bits, and a program goes
-    /// through several tensors at the same pace.
+    /// The bytes begin on a huge page, which takes address space but no memory, and there on a line
+    /// that is another one for each mapping: a processor takes a load for dependent on an earlier
+    /// store if their addresses agree in the last twelve bits, and a program goes through several
+    /// tensors at the same pace.
     fn new(bytes: usize) -> Option<Area> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let map = MmapMut::map_anon(bytes.checked_add(HUGE + PAGE)?).ok()?;
         let start = map.as_ptr().addr().wrapping_neg() % HUGE;
         let at = start + COUNT.fetch_add(STRIDE, Ordering::Relaxed) * LINE % PAGE;
-        // What does not fill a huge page stays on small ones, so that no memory is used but that of the bytes. A system that does not
-        // have huge pages does without.
+        // What does not fill a huge page stays on small ones, so that no memory is used but that of
+        // the bytes. A system that does not have huge pages does without.
         #[cfg(target_os = "linux")]
         let _ = map.advise_range(memmap2::Advice::HugePage, start, bytes / HUGE * HUGE);
         Some(Area { map, at, bytes })

@@ -63,7 +63,8 @@ impl Value {
         Value::from_fn(ty, |i| numbers[i])
     }
 
-    /// The numbers that a function gives for each position, as [`from_f64s`](Value::from_f64s) holds them.
+    /// The numbers that a function gives for each position, as [`from_f64s`](Value::from_f64s)
+    /// holds them.
     ///
     /// # Errors
     /// If there are no kernels for the dtype, or more elements than memory takes.
@@ -101,8 +102,8 @@ impl Value {
         Ok(to)
     }
 
-    /// The position of the first element that differs, bit by bit except that all NaNs are equal; `None` if none does and the types are
-    /// the same.
+    /// The position of the first element that differs, bit by bit except that all NaNs are equal;
+    /// `None` if none does and the types are the same.
     pub fn first_difference(&self, other: &Value) -> Option<usize> {
         if self.ty != other.ty {
             return Some(0);

@@ -11,7 +11,8 @@ const ALPHA: f64 = 1.673_263_242_354_377_2;
 const SCALE: f64 = 1.050_700_987_355_480_5;
 
 impl<'t> Var<'t> {
-    /// `x` between two numbers, which have no gradient: [`torch.nn.functional.hardtanh`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardtanh.html).
+    /// `x` between two numbers, which have no gradient:
+    /// [`torch.nn.functional.hardtanh`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardtanh.html).
     #[track_caller]
     pub fn hardtanh(self, least: f64, most: f64) -> Var<'t> {
         named(self, "hardtanh", || {
@@ -31,19 +32,22 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Between 0 and 6: [`torch.nn.functional.relu6`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.relu6.html).
+    /// Between 0 and 6:
+    /// [`torch.nn.functional.relu6`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.relu6.html).
     #[track_caller]
     pub fn relu6(self) -> Var<'t> {
         named(self, "relu6", || Ok(self.hardtanh(0.0, 6.0)))
     }
 
-    /// `x` above zero, else `slope * x`: [`torch.nn.functional.leaky_relu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.leaky_relu.html).
+    /// `x` above zero, else `slope * x`:
+    /// [`torch.nn.functional.leaky_relu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.leaky_relu.html).
     #[track_caller]
     pub fn leaky_relu(self, slope: f64) -> Var<'t> {
         named(self, "leaky_relu", || Ok(self.gt(0.0).choose(self, self.mul(slope))))
     }
 
-    /// `x` above the threshold, else the value: [`torch.nn.functional.threshold`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.threshold.html).
+    /// `x` above the threshold, else the value:
+    /// [`torch.nn.functional.threshold`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.threshold.html).
     #[track_caller]
     pub fn threshold(self, threshold: f64, value: f64) -> Var<'t> {
         named(self, "threshold", || {
@@ -52,7 +56,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Zero from `-lambda` to `lambda`, else `x`: [`torch.nn.functional.hardshrink`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardshrink.html).
+    /// Zero from `-lambda` to `lambda`, else `x`:
+    /// [`torch.nn.functional.hardshrink`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardshrink.html).
     #[track_caller]
     pub fn hardshrink(self, lambda: f64) -> Var<'t> {
         named(self, "hardshrink", || {
@@ -61,7 +66,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Nearer to zero by `lambda`, as far as zero: [`torch.nn.functional.softshrink`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softshrink.html).
+    /// Nearer to zero by `lambda`, as far as zero:
+    /// [`torch.nn.functional.softshrink`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softshrink.html).
     #[track_caller]
     pub fn softshrink(self, lambda: f64) -> Var<'t> {
         named(self, "softshrink", || {
@@ -92,7 +98,8 @@ impl<'t> Var<'t> {
         named(self, "softmin", || Ok(self.neg().softmax(dim)))
     }
 
-    /// [`softmax`](Softmaxes::softmax), and zeros where all of the axis is minus infinity: a row without anything to attend to.
+    /// [`softmax`](Softmaxes::softmax), and zeros where all of the axis is minus infinity: a row
+    /// without anything to attend to.
     #[track_caller]
     pub fn safe_softmax(self, dim: impl IntoDims) -> Var<'t> {
         let dim = dim.into();
@@ -106,7 +113,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// [`elu`](Curves::elu) with a slope of 1 at zero: [`torch.nn.functional.celu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.celu.html).
+    /// [`elu`](Curves::elu) with a slope of 1 at zero:
+    /// [`torch.nn.functional.celu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.celu.html).
     #[track_caller]
     pub fn celu(self, alpha: f64) -> Var<'t> {
         named(self, "celu", || {
@@ -117,7 +125,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// [`elu`](Curves::elu) that keeps mean and variance: [`torch.nn.functional.selu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.selu.html).
+    /// [`elu`](Curves::elu) that keeps mean and variance:
+    /// [`torch.nn.functional.selu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.selu.html).
     #[track_caller]
     pub fn selu(self) -> Var<'t> {
         named(self, "selu", || Ok(self.elu(Some(ALPHA), Some(SCALE), None)))

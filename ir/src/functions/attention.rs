@@ -1,4 +1,5 @@
-//! What stands around attention: rotary positions, gated layers, and PyTorch's names of its kernels.
+//! What stands around attention: rotary positions, gated layers, and PyTorch's names of its
+//! kernels.
 
 use super::{MOST_NUMBERS, Made, named, named_all, size};
 use crate::ops::elementwise::Elementwise;
@@ -8,9 +9,10 @@ use crate::ops::view::{Views, cat};
 use crate::{DType, Shape, Var};
 
 impl<'t> Var<'t> {
-    /// Pairs of numbers turned by angles that grow with the position: number `i` of the first half of the last axis with number `i` of the second half, by
-    /// `position / base^(2 i / width)`. The axis in front of the last one is that of the positions, of which `positions` has a number each. Computed in f32 for 16-bit floats, and
-    /// rounded once.
+    /// Pairs of numbers turned by angles that grow with the position: number `i` of the first half
+    /// of the last axis with number `i` of the second half, by `position / base^(2 i / width)`. The
+    /// axis in front of the last one is that of the positions, of which `positions` has a number
+    /// each. Computed in f32 for 16-bit floats, and rounded once.
     ///
     /// ```
     /// use tracecast_ir::{DType, TensorType, Tracer};
@@ -70,8 +72,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The kernel behind `scaled_dot_product_attention` under the name that PyTorch has for it on the CPU, `_scaled_dot_product_flash_attention_for_cpu`: of four axes each; the result,
-    /// and the logarithms of the sums of weights `[B, H, L]`.
+    /// The kernel behind `scaled_dot_product_attention` under the name that PyTorch has for it on
+    /// the CPU, `_scaled_dot_product_flash_attention_for_cpu`: of four axes each; the result, and
+    /// the logarithms of the sums of weights `[B, H, L]`.
     #[track_caller]
     pub fn scaled_dot_product_flash_attention_for_cpu(
         self,
@@ -89,8 +92,9 @@ impl<'t> Var<'t> {
         (results[0], results[results.len() - 1])
     }
 
-    /// The gradients of query, key and value, under PyTorch's name `_scaled_dot_product_flash_attention_for_cpu_backward`: `self` is the gradient of the result, `out` and
-    /// `logsumexp` are what the forward part gave.
+    /// The gradients of query, key and value, under PyTorch's name
+    /// `_scaled_dot_product_flash_attention_for_cpu_backward`: `self` is the gradient of the
+    /// result, `out` and `logsumexp` are what the forward part gave.
     #[track_caller]
     #[allow(clippy::too_many_arguments, reason = "as many as PyTorch's has")]
     pub fn scaled_dot_product_flash_attention_for_cpu_backward(

@@ -14,7 +14,8 @@ use crate::ops::reduce::Reductions;
 use crate::{DType, TensorType, Var, given};
 
 impl<'t> Var<'t> {
-    /// The elements of `x` where this truth value holds, else those of `other`; either may be a number: [`torch.where`](https://docs.pytorch.org/docs/stable/generated/torch.where.html).
+    /// The elements of `x` where this truth value holds, else those of `other`; either may be a
+    /// number: [`torch.where`](https://docs.pytorch.org/docs/stable/generated/torch.where.html).
     /// Two numbers make i64 if both are integers, else f32.
     ///
     /// ```
@@ -49,7 +50,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// `self + alpha * other`, rounded once: [`torch.add`](https://docs.pytorch.org/docs/stable/generated/torch.add.html) with its `alpha`.
+    /// `self + alpha * other`, rounded once:
+    /// [`torch.add`](https://docs.pytorch.org/docs/stable/generated/torch.add.html) with its
+    /// `alpha`.
     #[track_caller]
     pub fn add_scaled(self, other: impl OperandOf<'t, given::OrNumber>, alpha: f64) -> Var<'t> {
         named(self, "add_scaled", || {
@@ -78,7 +81,9 @@ impl<'t> Var<'t> {
         named(self, "square", || Ok(self.pow(2.0)))
     }
 
-    /// The quotient rounded towards zero: [`torch.div`](https://docs.pytorch.org/docs/stable/generated/torch.div.html) with `rounding_mode='trunc'`.
+    /// The quotient rounded towards zero:
+    /// [`torch.div`](https://docs.pytorch.org/docs/stable/generated/torch.div.html) with
+    /// `rounding_mode='trunc'`.
     #[track_caller]
     pub fn divided_towards_zero(self, other: impl OperandOf<'t, given::OrNumber>) -> Var<'t> {
         named(self, "divided_towards_zero", || {
@@ -99,7 +104,8 @@ impl<'t> Var<'t> {
         named(self, "logical_xor", || Ok(self.to(DType::Bool).ne(other.to(DType::Bool))))
     }
 
-    /// The larger of two numbers, of which one may be NaN: [`torch.fmax`](https://docs.pytorch.org/docs/stable/generated/torch.fmax.html).
+    /// The larger of two numbers, of which one may be NaN:
+    /// [`torch.fmax`](https://docs.pytorch.org/docs/stable/generated/torch.fmax.html).
     #[track_caller]
     pub fn fmax(self, other: Var<'t>) -> Var<'t> {
         named(self, "fmax", || {
@@ -108,7 +114,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The smaller of two numbers, of which one may be NaN: [`torch.fmin`](https://docs.pytorch.org/docs/stable/generated/torch.fmin.html).
+    /// The smaller of two numbers, of which one may be NaN:
+    /// [`torch.fmin`](https://docs.pytorch.org/docs/stable/generated/torch.fmin.html).
     #[track_caller]
     pub fn fmin(self, other: Var<'t>) -> Var<'t> {
         named(self, "fmin", || {
@@ -117,7 +124,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// 0 below zero, 1 above it, and at zero the element of `values`: [`torch.heaviside`](https://docs.pytorch.org/docs/stable/generated/torch.heaviside.html).
+    /// 0 below zero, 1 above it, and at zero the element of `values`:
+    /// [`torch.heaviside`](https://docs.pytorch.org/docs/stable/generated/torch.heaviside.html).
     #[track_caller]
     pub fn heaviside(self, values: Var<'t>) -> Var<'t> {
         named(self, "heaviside", || {
@@ -127,7 +135,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The size of the one with the sign of the other: [`torch.copysign`](https://docs.pytorch.org/docs/stable/generated/torch.copysign.html).
+    /// The size of the one with the sign of the other:
+    /// [`torch.copysign`](https://docs.pytorch.org/docs/stable/generated/torch.copysign.html).
     #[track_caller]
     pub fn copysign(self, sign: impl OperandOf<'t, given::OrNumber>) -> Var<'t> {
         named(self, "copysign", || {
@@ -135,7 +144,8 @@ impl<'t> Var<'t> {
             let types = [x.ty(), sign.ty()];
             let dtype = Some(infer::promote(types.iter())?).filter(|dtype| dtype.is_float());
             let x = x.to(dtype.unwrap_or(DType::F32));
-            // PyTorch's gradient is the result over the operand, which is NaN where that is infinite.
+            // PyTorch's gradient is the result over the operand, which is NaN where that is
+            // infinite.
             let is_finite = x.isfinite();
             let far = is_finite.choose(self.tracer().ones_like(x), x);
             let size = is_finite.choose(x.abs(), far.mul(far).sqrt());
@@ -143,7 +153,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Whether elements are equal, or nearer than `atol + rtol * |other|`: [`torch.isclose`](https://docs.pytorch.org/docs/stable/generated/torch.isclose.html).
+    /// Whether elements are equal, or nearer than `atol + rtol * |other|`:
+    /// [`torch.isclose`](https://docs.pytorch.org/docs/stable/generated/torch.isclose.html).
     #[track_caller]
     pub fn isclose(self, other: Var<'t>, rtol: f64, atol: f64, equal_nan: bool) -> Var<'t> {
         named(self, "isclose", || {
@@ -177,7 +188,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Whether shapes and all elements are equal, without axes: [`torch.equal`](https://docs.pytorch.org/docs/stable/generated/torch.equal.html).
+    /// Whether shapes and all elements are equal, without axes:
+    /// [`torch.equal`](https://docs.pytorch.org/docs/stable/generated/torch.equal.html).
     #[track_caller]
     pub fn equal(self, other: Var<'t>) -> Var<'t> {
         named(self, "equal", || {
@@ -189,7 +201,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// `self * 2^other`: [`torch.ldexp`](https://docs.pytorch.org/docs/stable/generated/torch.ldexp.html).
+    /// `self * 2^other`:
+    /// [`torch.ldexp`](https://docs.pytorch.org/docs/stable/generated/torch.ldexp.html).
     #[track_caller]
     pub fn ldexp(self, other: Var<'t>) -> Var<'t> {
         named(self, "ldexp", || {
@@ -199,7 +212,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// [`pow`](Powers::pow) in f64: [`torch.float_power`](https://docs.pytorch.org/docs/stable/generated/torch.float_power.html).
+    /// [`pow`](Powers::pow) in f64:
+    /// [`torch.float_power`](https://docs.pytorch.org/docs/stable/generated/torch.float_power.html).
     #[track_caller]
     pub fn float_power(self, exponent: impl OperandOf<'t, given::OrNumber>) -> Var<'t> {
         named(self, "float_power", || {
@@ -211,7 +225,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The least common multiple of integers, not negative: [`torch.lcm`](https://docs.pytorch.org/docs/stable/generated/torch.lcm.html).
+    /// The least common multiple of integers, not negative:
+    /// [`torch.lcm`](https://docs.pytorch.org/docs/stable/generated/torch.lcm.html).
     #[track_caller]
     pub fn lcm(self, other: Var<'t>) -> Var<'t> {
         named(self, "lcm", || {
@@ -223,7 +238,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The bits moved up or down by a number of places: see [`bitwise_left_shift`](Bits::bitwise_left_shift).
+    /// The bits moved up or down by a number of places: see
+    /// [`bitwise_left_shift`](Bits::bitwise_left_shift).
     #[track_caller]
     pub fn shifted(self, places: i64) -> Var<'t> {
         named(self, "shifted", || {

@@ -6,7 +6,8 @@ use crate::ops::infer;
 use crate::{DType, Shape, TensorType, Tracer, Var};
 
 impl Tracer {
-    /// `start`, `start + step` and so on, up to and without `end`: [`torch.arange`](https://docs.pytorch.org/docs/stable/generated/torch.arange.html).
+    /// `start`, `start + step` and so on, up to and without `end`:
+    /// [`torch.arange`](https://docs.pytorch.org/docs/stable/generated/torch.arange.html).
     #[track_caller]
     pub fn arange(&self, start: f64, end: f64, step: f64, dtype: DType) -> Var<'_> {
         self.created("arange", || {
@@ -21,7 +22,8 @@ impl Tracer {
         })
     }
 
-    /// Ones on the diagonal of a matrix: [`torch.eye`](https://docs.pytorch.org/docs/stable/generated/torch.eye.html).
+    /// Ones on the diagonal of a matrix:
+    /// [`torch.eye`](https://docs.pytorch.org/docs/stable/generated/torch.eye.html).
     #[track_caller]
     pub fn eye(&self, rows: i64, columns: i64, dtype: DType) -> Var<'_> {
         self.created("eye", || {
@@ -47,7 +49,8 @@ impl Tracer {
         body().unwrap_or_else(|why| self.fail(name, why))
     }
 
-    /// `steps` numbers from `start` to and with `end`, tensors without axes: [`torch.linspace`](https://docs.pytorch.org/docs/stable/generated/torch.linspace.html).
+    /// `steps` numbers from `start` to and with `end`, tensors without axes:
+    /// [`torch.linspace`](https://docs.pytorch.org/docs/stable/generated/torch.linspace.html).
     #[track_caller]
     pub fn linspace<'t>(
         &'t self,
@@ -59,7 +62,8 @@ impl Tracer {
         self.spaced("linspace", start, end, steps, dtype, |y| y.to(dtype))
     }
 
-    /// `base` to the power of the numbers of [`linspace`](Tracer::linspace): [`torch.logspace`](https://docs.pytorch.org/docs/stable/generated/torch.logspace.html).
+    /// `base` to the power of the numbers of [`linspace`](Tracer::linspace):
+    /// [`torch.logspace`](https://docs.pytorch.org/docs/stable/generated/torch.logspace.html).
     #[track_caller]
     pub fn logspace<'t>(
         &'t self,
@@ -71,7 +75,8 @@ impl Tracer {
     ) -> Var<'t> {
         self.spaced("logspace", start, end, steps, dtype, |y| {
             let power = y.mul(base.ln()).exp();
-            // What is an integer but for the last bits is one, so that it becomes one as an integer.
+            // What is an integer but for the last bits is one, so that it becomes one as an
+            // integer.
             let near = power.add(0.5).floor();
             let rest = power.sub(near).abs();
             let is_whole = rest.lt(near.abs().mul(1e-12));
@@ -114,8 +119,10 @@ impl Tracer {
         })
     }
 
-    /// The rows and columns of the places of a matrix on and below a diagonal, or on and above it, in row-major order, as i64[2, count]:
-    /// [`torch.tril_indices`](https://docs.pytorch.org/docs/stable/generated/torch.tril_indices.html), `torch.triu_indices`.
+    /// The rows and columns of the places of a matrix on and below a diagonal, or on and above it,
+    /// in row-major order, as i64[2, count]:
+    /// [`torch.tril_indices`](https://docs.pytorch.org/docs/stable/generated/torch.tril_indices.html),
+    /// `torch.triu_indices`.
     #[track_caller]
     pub fn triangle_indices(
         &self,

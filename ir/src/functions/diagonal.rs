@@ -6,7 +6,8 @@ use crate::ops::view::Views;
 use crate::{DType, Shape, Size, TensorType, Var};
 
 impl<'t> Var<'t> {
-    /// The diagonal of the matrices in two axes, as the last axis: [`torch.diagonal`](https://docs.pytorch.org/docs/stable/generated/torch.diagonal.html).
+    /// The diagonal of the matrices in two axes, as the last axis:
+    /// [`torch.diagonal`](https://docs.pytorch.org/docs/stable/generated/torch.diagonal.html).
     #[track_caller]
     pub fn diagonal(self, offset: i64, dim1: i64, dim2: i64) -> Var<'t> {
         named(self, "diagonal", || {
@@ -27,7 +28,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The last axis as the diagonal of new matrices in two axes, zeros elsewhere: [`torch.diag_embed`](https://docs.pytorch.org/docs/stable/generated/torch.diag_embed.html).
+    /// The last axis as the diagonal of new matrices in two axes, zeros elsewhere:
+    /// [`torch.diag_embed`](https://docs.pytorch.org/docs/stable/generated/torch.diag_embed.html).
     #[track_caller]
     pub fn diag_embed(self, offset: i64, dim1: i64, dim2: i64) -> Var<'t> {
         named(self, "diag_embed", || {
@@ -47,7 +49,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// A vector as the diagonal of a matrix, or the diagonal of a matrix: [`torch.diag`](https://docs.pytorch.org/docs/stable/generated/torch.diag.html).
+    /// A vector as the diagonal of a matrix, or the diagonal of a matrix:
+    /// [`torch.diag`](https://docs.pytorch.org/docs/stable/generated/torch.diag.html).
     #[track_caller]
     pub fn diag(self, offset: i64) -> Var<'t> {
         named(self, "diag", || match self.rank() {
@@ -57,13 +60,15 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// All elements as the diagonal of a matrix: [`torch.diagflat`](https://docs.pytorch.org/docs/stable/generated/torch.diagflat.html).
+    /// All elements as the diagonal of a matrix:
+    /// [`torch.diagflat`](https://docs.pytorch.org/docs/stable/generated/torch.diagflat.html).
     #[track_caller]
     pub fn diagflat(self, offset: i64) -> Var<'t> {
         named(self, "diagflat", || Ok(self.ravel().diag_embed(offset, -2, -1)))
     }
 
-    /// With `src` as the diagonal of the matrices in two axes: [`torch.diagonal_scatter`](https://docs.pytorch.org/docs/stable/generated/torch.diagonal_scatter.html).
+    /// With `src` as the diagonal of the matrices in two axes:
+    /// [`torch.diagonal_scatter`](https://docs.pytorch.org/docs/stable/generated/torch.diagonal_scatter.html).
     #[track_caller]
     pub fn diagonal_scatter(self, src: Var<'t>, offset: i64, dim1: i64, dim2: i64) -> Var<'t> {
         named(self, "diagonal_scatter", || {
@@ -115,7 +120,8 @@ impl<'t> Var<'t> {
         Ok(column.sub(row))
     }
 
-    /// Zeros above a diagonal: [`torch.tril`](https://docs.pytorch.org/docs/stable/generated/torch.tril.html).
+    /// Zeros above a diagonal:
+    /// [`torch.tril`](https://docs.pytorch.org/docs/stable/generated/torch.tril.html).
     #[track_caller]
     pub fn tril(self, diagonal: i64) -> Var<'t> {
         named(self, "tril", || {
@@ -124,7 +130,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Zeros below a diagonal: [`torch.triu`](https://docs.pytorch.org/docs/stable/generated/torch.triu.html).
+    /// Zeros below a diagonal:
+    /// [`torch.triu`](https://docs.pytorch.org/docs/stable/generated/torch.triu.html).
     #[track_caller]
     pub fn triu(self, diagonal: i64) -> Var<'t> {
         named(self, "triu", || {

@@ -1,4 +1,5 @@
-//! What was given for an operand in whose place a number may stand, and the tensor that a number is beside another.
+//! What was given for an operand in whose place a number may stand, and the tensor that a number is
+//! beside another.
 
 use crate::args::OperandOf;
 use crate::ops::infer;

@@ -1,4 +1,5 @@
-//! Functions of a number and a tensor behind it, and the operators that are some of them: methods have a tensor in front.
+//! Functions of a number and a tensor behind it, and the operators that are some of them: methods
+//! have a tensor in front.
 
 use super::given::Given;
 use super::named;
@@ -23,13 +24,15 @@ fn in_front<'t>(
     })
 }
 
-/// A number, or a tensor, to the power of a tensor: [`torch.pow`](https://docs.pytorch.org/docs/stable/generated/torch.pow.html).
+/// A number, or a tensor, to the power of a tensor:
+/// [`torch.pow`](https://docs.pytorch.org/docs/stable/generated/torch.pow.html).
 #[track_caller]
 pub fn pow<'t>(x: impl OperandOf<'t, given::OrNumber>, exponent: Var<'t>) -> Var<'t> {
     in_front("pow", x, exponent, Powers::pow)
 }
 
-/// As [`pow`](fn@pow), in f64: [`torch.float_power`](https://docs.pytorch.org/docs/stable/generated/torch.float_power.html).
+/// As [`pow`](fn@pow), in f64:
+/// [`torch.float_power`](https://docs.pytorch.org/docs/stable/generated/torch.float_power.html).
 #[track_caller]
 pub fn float_power<'t>(x: impl OperandOf<'t, given::OrNumber>, exponent: Var<'t>) -> Var<'t> {
     named(exponent, "float_power", || {
@@ -39,37 +42,43 @@ pub fn float_power<'t>(x: impl OperandOf<'t, given::OrNumber>, exponent: Var<'t>
     })
 }
 
-/// A number, or a tensor, times the logarithm of a tensor: [`torch.xlogy`](https://docs.pytorch.org/docs/stable/generated/torch.xlogy.html).
+/// A number, or a tensor, times the logarithm of a tensor:
+/// [`torch.xlogy`](https://docs.pytorch.org/docs/stable/generated/torch.xlogy.html).
 #[track_caller]
 pub fn xlogy<'t>(x: impl OperandOf<'t, given::OrNumber>, other: Var<'t>) -> Var<'t> {
     in_front("xlogy", x, other, Powers::xlogy)
 }
 
-/// A number, or a tensor, times the logarithm of one more than a tensor: [`torch.special.xlog1py`](https://docs.pytorch.org/docs/stable/special.html#torch.special.xlog1py).
+/// A number, or a tensor, times the logarithm of one more than a tensor:
+/// [`torch.special.xlog1py`](https://docs.pytorch.org/docs/stable/special.html#torch.special.xlog1py).
 #[track_caller]
 pub fn xlog1py<'t>(x: impl OperandOf<'t, given::OrNumber>, other: Var<'t>) -> Var<'t> {
     in_front("xlog1py", x, other, Powers::xlog1py)
 }
 
-/// A number, or a tensor, divided by a tensor and rounded down: [`torch.floor_divide`](https://docs.pytorch.org/docs/stable/generated/torch.floor_divide.html).
+/// A number, or a tensor, divided by a tensor and rounded down:
+/// [`torch.floor_divide`](https://docs.pytorch.org/docs/stable/generated/torch.floor_divide.html).
 #[track_caller]
 pub fn floor_divide<'t>(x: impl OperandOf<'t, given::OrNumber>, other: Var<'t>) -> Var<'t> {
     in_front("floor_divide", x, other, Divisions::floor_divide)
 }
 
-/// What is left of a number, or of a tensor, by a tensor: `5 % x`, [`torch.remainder`](https://docs.pytorch.org/docs/stable/generated/torch.remainder.html).
+/// What is left of a number, or of a tensor, by a tensor: `5 % x`,
+/// [`torch.remainder`](https://docs.pytorch.org/docs/stable/generated/torch.remainder.html).
 #[track_caller]
 pub fn remainder<'t>(x: impl OperandOf<'t, given::OrNumber>, other: Var<'t>) -> Var<'t> {
     in_front("remainder", x, other, Divisions::remainder)
 }
 
-/// The bits of a number, or of a tensor, moved up by as many places as a tensor says: `1 << x`, [`torch.bitwise_left_shift`](https://docs.pytorch.org/docs/stable/generated/torch.bitwise_left_shift.html).
+/// The bits of a number, or of a tensor, moved up by as many places as a tensor says: `1 << x`,
+/// [`torch.bitwise_left_shift`](https://docs.pytorch.org/docs/stable/generated/torch.bitwise_left_shift.html).
 #[track_caller]
 pub fn bitwise_left_shift<'t>(x: impl OperandOf<'t, given::OrNumber>, other: Var<'t>) -> Var<'t> {
     in_front("bitwise_left_shift", x, other, Bits::bitwise_left_shift)
 }
 
-/// The bits of a number, or of a tensor, moved down by as many places as a tensor says: `64 >> x`, [`torch.bitwise_right_shift`](https://docs.pytorch.org/docs/stable/generated/torch.bitwise_right_shift.html).
+/// The bits of a number, or of a tensor, moved down by as many places as a tensor says: `64 >> x`,
+/// [`torch.bitwise_right_shift`](https://docs.pytorch.org/docs/stable/generated/torch.bitwise_right_shift.html).
 #[track_caller]
 pub fn bitwise_right_shift<'t>(x: impl OperandOf<'t, given::OrNumber>, other: Var<'t>) -> Var<'t> {
     in_front("bitwise_right_shift", x, other, Bits::bitwise_right_shift)

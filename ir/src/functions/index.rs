@@ -21,7 +21,8 @@ impl<'t> Var<'t> {
         self.gather(index.reshape(&along).expand_to(&shape), axis as i64)
     }
 
-    /// The positions of an axis that a vector names, or a tensor without axes: [`torch.index_select`](https://docs.pytorch.org/docs/stable/generated/torch.index_select.html).
+    /// The positions of an axis that a vector names, or a tensor without axes:
+    /// [`torch.index_select`](https://docs.pytorch.org/docs/stable/generated/torch.index_select.html).
     #[track_caller]
     pub fn index_select(self, dim: i64, index: Var<'t>) -> Var<'t> {
         named(self, "index_select", || {
@@ -52,7 +53,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The elements at these places in row-major order, of which negative ones count from the end: [`torch.take`](https://docs.pytorch.org/docs/stable/generated/torch.take.html).
+    /// The elements at these places in row-major order, of which negative ones count from the end:
+    /// [`torch.take`](https://docs.pytorch.org/docs/stable/generated/torch.take.html).
     #[track_caller]
     pub fn take(self, index: Var<'t>) -> Var<'t> {
         named(self, "take", || {
@@ -63,7 +65,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// As [`gather`](Indexing::gather) with both repeated to one shape elsewhere, or [`take`](Var::take) of all elements without an axis:
+    /// As [`gather`](Indexing::gather) with both repeated to one shape elsewhere, or
+    /// [`take`](Var::take) of all elements without an axis:
     /// [`torch.take_along_dim`](https://docs.pytorch.org/docs/stable/generated/torch.take_along_dim.html).
     #[track_caller]
     pub fn take_along_dim(self, index: Var<'t>, dim: Option<i64>) -> Var<'t> {
@@ -82,8 +85,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// As [`embedding`](Var::embedding) of the rows of this table: `padding`, which may count from the end, names a row that gets no gradient,
-    /// and with `scale` the gradient of each other row is divided by how often it was taken. For `max_norm` see [`limited`](Var::limited):
+    /// As [`embedding`](Var::embedding) of the rows of this table: `padding`, which may count from
+    /// the end, names a row that gets no gradient, and with `scale` the gradient of each other row
+    /// is divided by how often it was taken. For `max_norm` see [`limited`](Var::limited):
     /// [`torch.nn.functional.embedding`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.embedding.html).
     #[track_caller]
     pub fn embedding_with(self, indices: Var<'t>, padding: Option<i64>, scale: bool) -> Var<'t> {
@@ -101,8 +105,9 @@ impl<'t> Var<'t> {
         Ok(row + size(self, 0)?)
     }
 
-    /// The rows of this table, those with a norm of order `order` above `most` shortened to it. Gradients do not see that: what PyTorch's
-    /// embeddings do to their table if they have a `max_norm`.
+    /// The rows of this table, those with a norm of order `order` above `most` shortened to it.
+    /// Gradients do not see that: what PyTorch's embeddings do to their table if they have a
+    /// `max_norm`.
     #[track_caller]
     pub fn limited(self, order: f64, most: f64) -> Var<'t> {
         named(self, "limited", || {
@@ -114,8 +119,10 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// One where the last axis is at the class, else zero, as i64: [`torch.nn.functional.one_hot`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.one_hot.html).
-    /// A number of classes below zero, PyTorch's default, is refused: the shape would depend on the data.
+    /// One where the last axis is at the class, else zero, as i64:
+    /// [`torch.nn.functional.one_hot`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.one_hot.html).
+    /// A number of classes below zero, PyTorch's default, is refused: the shape would depend on the
+    /// data.
     #[track_caller]
     pub fn one_hot_rows(self, classes: impl Into<Size>) -> Var<'t> {
         let classes = classes.into();
@@ -134,7 +141,8 @@ impl<'t> Var<'t> {
         self.lt(0.0).choose(self.add(n as f64), self)
     }
 
-    /// With `src` at position `index` of an axis: [`torch.select_scatter`](https://docs.pytorch.org/docs/stable/generated/torch.select_scatter.html).
+    /// With `src` at position `index` of an axis:
+    /// [`torch.select_scatter`](https://docs.pytorch.org/docs/stable/generated/torch.select_scatter.html).
     #[track_caller]
     pub fn select_scatter(self, src: Var<'t>, dim: i64, index: i64) -> Var<'t> {
         named(self, "select_scatter", || {
@@ -154,7 +162,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// With `src` at every `step`-th position of an axis from `start` up to `end`, bounds as those of Python:
+    /// With `src` at every `step`-th position of an axis from `start` up to `end`, bounds as those
+    /// of Python:
     /// [`torch.slice_scatter`](https://docs.pytorch.org/docs/stable/generated/torch.slice_scatter.html).
     #[track_caller]
     pub fn slice_scatter(
@@ -198,7 +207,8 @@ impl<'t> Var<'t> {
         Ok(self.tracer().iota(DType::I64, &shape, axis))
     }
 
-    /// The elements at `offset + Σ i · stride` in row-major order: [`torch.as_strided`](https://docs.pytorch.org/docs/stable/generated/torch.as_strided.html)
+    /// The elements at `offset + Σ i · stride` in row-major order:
+    /// [`torch.as_strided`](https://docs.pytorch.org/docs/stable/generated/torch.as_strided.html)
     /// of a tensor without gaps.
     #[track_caller]
     pub fn as_strided(self, sizes: &[i64], strides: &[i64], offset: i64) -> Var<'t> {

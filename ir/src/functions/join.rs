@@ -22,8 +22,9 @@ fn joined<'t>(
     }
 }
 
-/// Tensors of one shape one after the other along a new axis, in the dtype that they promote to: [`torch.stack`](https://docs.pytorch.org/docs/stable/generated/torch.stack.html).
-/// Autocast decides about it by its name.
+/// Tensors of one shape one after the other along a new axis, in the dtype that they promote to:
+/// [`torch.stack`](https://docs.pytorch.org/docs/stable/generated/torch.stack.html). Autocast
+/// decides about it by its name.
 ///
 /// # Panics
 /// If there are none.
@@ -35,7 +36,8 @@ pub fn stack<'t>(xs: &[Var<'t>], dim: i64) -> Var<'t> {
     first.tracer().apply(&STACK, args, Attrs::new().with("dim", dim))[0]
 }
 
-/// Along the second axis, or the only one: [`torch.hstack`](https://docs.pytorch.org/docs/stable/generated/torch.hstack.html).
+/// Along the second axis, or the only one:
+/// [`torch.hstack`](https://docs.pytorch.org/docs/stable/generated/torch.hstack.html).
 ///
 /// # Panics
 /// If there are none.
@@ -47,7 +49,8 @@ pub fn hstack<'t>(xs: &[Var<'t>]) -> Var<'t> {
     })
 }
 
-/// Along the first axis, vectors as rows: [`torch.vstack`](https://docs.pytorch.org/docs/stable/generated/torch.vstack.html).
+/// Along the first axis, vectors as rows:
+/// [`torch.vstack`](https://docs.pytorch.org/docs/stable/generated/torch.vstack.html).
 ///
 /// # Panics
 /// If there are none.
@@ -56,7 +59,8 @@ pub fn vstack<'t>(xs: &[Var<'t>]) -> Var<'t> {
     joined(xs, "vstack", |xs| Ok(cat(&xs.iter().map(|x| x.at_least(2)).collect::<Vec<_>>(), 0)))
 }
 
-/// Along the third axis: [`torch.dstack`](https://docs.pytorch.org/docs/stable/generated/torch.dstack.html).
+/// Along the third axis:
+/// [`torch.dstack`](https://docs.pytorch.org/docs/stable/generated/torch.dstack.html).
 ///
 /// # Panics
 /// If there are none.
@@ -65,7 +69,8 @@ pub fn dstack<'t>(xs: &[Var<'t>]) -> Var<'t> {
     joined(xs, "dstack", |xs| Ok(cat(&xs.iter().map(|x| x.at_least(3)).collect::<Vec<_>>(), 2)))
 }
 
-/// Along the second axis, vectors as columns: [`torch.column_stack`](https://docs.pytorch.org/docs/stable/generated/torch.column_stack.html).
+/// Along the second axis, vectors as columns:
+/// [`torch.column_stack`](https://docs.pytorch.org/docs/stable/generated/torch.column_stack.html).
 ///
 /// # Panics
 /// If there are none.
@@ -77,7 +82,8 @@ pub fn column_stack<'t>(xs: &[Var<'t>]) -> Var<'t> {
     })
 }
 
-/// Matrices along a diagonal, zeros elsewhere: [`torch.block_diag`](https://docs.pytorch.org/docs/stable/generated/torch.block_diag.html).
+/// Matrices along a diagonal, zeros elsewhere:
+/// [`torch.block_diag`](https://docs.pytorch.org/docs/stable/generated/torch.block_diag.html).
 ///
 /// # Panics
 /// If there are none.
@@ -100,7 +106,8 @@ pub fn block_diag<'t>(xs: &[Var<'t>]) -> Var<'t> {
     })
 }
 
-/// Each tensor repeated to the shape that all have in common: [`torch.broadcast_tensors`](https://docs.pytorch.org/docs/stable/generated/torch.broadcast_tensors.html).
+/// Each tensor repeated to the shape that all have in common:
+/// [`torch.broadcast_tensors`](https://docs.pytorch.org/docs/stable/generated/torch.broadcast_tensors.html).
 #[track_caller]
 pub fn broadcast_tensors<'t>(xs: &[Var<'t>]) -> Vec<Var<'t>> {
     let Some(first) = xs.first() else { return Vec::new() };
@@ -110,7 +117,8 @@ pub fn broadcast_tensors<'t>(xs: &[Var<'t>]) -> Vec<Var<'t>> {
     })
 }
 
-/// The grids of all combinations of vectors; with `swapped`, PyTorch's indexing `xy`, the second vector runs along the first axis:
+/// The grids of all combinations of vectors; with `swapped`, PyTorch's indexing `xy`, the second
+/// vector runs along the first axis:
 /// [`torch.meshgrid`](https://docs.pytorch.org/docs/stable/generated/torch.meshgrid.html).
 #[track_caller]
 pub fn meshgrid<'t>(xs: &[Var<'t>], swapped: bool) -> Vec<Var<'t>> {

@@ -10,7 +10,8 @@ use crate::ops::reduce::Reductions;
 use crate::{Args, Attrs, DType, IntoDims, Var};
 
 impl<'t> Var<'t> {
-    /// The losses as their mean, their sum or as they are, for `reduction` `"mean"`, `"sum"` or `"none"`.
+    /// The losses as their mean, their sum or as they are, for `reduction` `"mean"`, `"sum"` or
+    /// `"none"`.
     #[track_caller]
     fn reduced(self, name: &'static str, reduction: Option<&str>) -> Var<'t> {
         named(self, name, || match reduction.unwrap_or("mean") {
@@ -21,7 +22,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Half of `log(variance) + (x - target)² / variance`, the variance at least `eps`: [`torch.nn.functional.gaussian_nll_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.gaussian_nll_loss.html).
+    /// Half of `log(variance) + (x - target)² / variance`, the variance at least `eps`:
+    /// [`torch.nn.functional.gaussian_nll_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.gaussian_nll_loss.html).
     #[track_caller]
     pub fn gaussian_nll_loss(
         self,
@@ -50,7 +52,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The mean over classes of `-(target * log(sigmoid(x)) + (1 - target) * log(sigmoid(-x)))`: [`torch.nn.functional.multilabel_soft_margin_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.multilabel_soft_margin_loss.html).
+    /// The mean over classes of `-(target * log(sigmoid(x)) + (1 - target) * log(sigmoid(-x)))`:
+    /// [`torch.nn.functional.multilabel_soft_margin_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.multilabel_soft_margin_loss.html).
     #[track_caller]
     pub fn multilabel_soft_margin_loss(
         self,
@@ -66,7 +69,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The norm of order `p` of `x1 - x2 + eps` along the last axis: [`torch.nn.functional.pairwise_distance`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pairwise_distance.html).
+    /// The norm of order `p` of `x1 - x2 + eps` along the last axis:
+    /// [`torch.nn.functional.pairwise_distance`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pairwise_distance.html).
     #[track_caller]
     pub fn pairwise_distance(self, other: Var<'t>, p: f64, eps: f64, keepdim: bool) -> Var<'t> {
         named(self, "pairwise_distance", || {
@@ -76,7 +80,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Divided by its norm of order `p` along an axis, which is at least `eps`: [`torch.nn.functional.normalize`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.normalize.html).
+    /// Divided by its norm of order `p` along an axis, which is at least `eps`:
+    /// [`torch.nn.functional.normalize`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.normalize.html).
     #[track_caller]
     pub fn normalize(self, p: f64, dim: i64, eps: f64) -> Var<'t> {
         named(self, "normalize", || {
@@ -85,9 +90,10 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The norm of a matrix in two axes: `"fro"`, or of order 1, -1 and of the infinities the extreme sum of sizes along an axis:
-    /// [`torch.linalg.matrix_norm`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_norm.html) but for singular values.
-    /// The last two axes for `()`.
+    /// The norm of a matrix in two axes: `"fro"`, or of order 1, -1 and of the infinities the
+    /// extreme sum of sizes along an axis:
+    /// [`torch.linalg.matrix_norm`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_norm.html)
+    /// but for singular values. The last two axes for `()`.
     #[track_caller]
     pub fn matrix_norm(self, dims: impl IntoDims, order: impl Into<Option<f64>>) -> Var<'t> {
         let (dims, order) = (dims.into(), order.into());
@@ -117,15 +123,16 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The sum of the diagonal of a matrix: [`torch.trace`](https://docs.pytorch.org/docs/stable/generated/torch.trace.html).
-    /// Autocast decides about it by its name.
+    /// The sum of the diagonal of a matrix:
+    /// [`torch.trace`](https://docs.pytorch.org/docs/stable/generated/torch.trace.html). Autocast
+    /// decides about it by its name.
     #[track_caller]
     pub fn trace(self) -> Var<'t> {
         Listed::trace(self)
     }
 
-    /// [`layer_norm`](crate::ops::nn::Norms::layer_norm) with its mean and one over its deviation: `torch.native_layer_norm`.
-    /// Autocast decides about it by its name.
+    /// [`layer_norm`](crate::ops::nn::Norms::layer_norm) with its mean and one over its deviation:
+    /// `torch.native_layer_norm`. Autocast decides about it by its name.
     #[track_caller]
     pub fn native_layer_norm(
         self,

@@ -1,8 +1,10 @@
-//! PyTorch's functions that are other ops under a name of their own: methods on [`Var`] that record those ops, under the caller's line.
+//! PyTorch's functions that are other ops under a name of their own: methods on [`Var`] that record
+//! those ops, under the caller's line.
 //!
-//! A function stands here, and not in the op table, where autocast decides nothing about it and its result is not rounded: it only moves
-//! elements, chooses among them, or counts. So programs hold ops that passes know already, and [`ops`](mod@crate::ops) has no entry for it.
-//! Dims may count from the end everywhere. Results are values of their own: nothing here is a view of memory.
+//! A function stands here, and not in the op table, where autocast decides nothing about it and its
+//! result is not rounded: it only moves elements, chooses among them, or counts. So programs hold
+//! ops that passes know already, and [`ops`](mod@crate::ops) has no entry for it. Dims may count
+//! from the end everywhere. Results are values of their own: nothing here is a view of memory.
 
 mod activation;
 mod attention;
@@ -66,8 +68,8 @@ fn named_all<'t>(
     recorded(x, name, body).unwrap_or_else(|failed| vec![failed])
 }
 
-/// As [`named_all`], of a function with `count` results, also if it cannot. Where the count is not known without sizes, user code that
-/// goes on with the list is wrong about it.
+/// As [`named_all`], of a function with `count` results, also if it cannot. Where the count is not
+/// known without sizes, user code that goes on with the list is wrong about it.
 #[track_caller]
 fn named_parts<'t>(
     x: Var<'t>,
@@ -102,7 +104,8 @@ fn recorded<'t, T>(
     body().map_err(|why| cannot(x, name, &why))
 }
 
-/// The value that stands for a function of `x` that failed. Apart from [`recorded`], which is compiled once for every function.
+/// The value that stands for a function of `x` that failed. Apart from [`recorded`], which is
+/// compiled once for every function.
 #[inline(never)]
 fn cannot<'t>(x: Var<'t>, name: &'static str, why: &str) -> Var<'t> {
     x.tracer().fail(name, format!("{why}, of {}", x.ty()))

@@ -1,4 +1,5 @@
-//! Norms that PyTorch itself composes of others, those whose results have another form, and how running statistics move.
+//! Norms that PyTorch itself composes of others, those whose results have another form, and how
+//! running statistics move.
 
 use super::{Made, named, named_all};
 use crate::ops::elementwise::Elementwise;
@@ -9,8 +10,9 @@ use crate::ops::view::Views;
 use crate::{DType, Shape, Size, Var};
 
 impl<'t> Var<'t> {
-    /// [`batch_norm`](BatchNorms::batch_norm) with the mean and one over the deviation of each channel, in the dtype of the other operands; they are
-    /// empty without `training`: `torch.native_batch_norm`.
+    /// [`batch_norm`](BatchNorms::batch_norm) with the mean and one over the deviation of each
+    /// channel, in the dtype of the other operands; they are empty without `training`:
+    /// `torch.native_batch_norm`.
     #[track_caller]
     pub fn native_batch_norm(
         self,
@@ -32,8 +34,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// [`group_norm`](GroupNorms::group_norm) with the mean and one over the deviation of each group: `torch.native_group_norm` on the CPU.
-    /// Both have the dtype of `weight`, without one that of `bias`, without either that of the operand.
+    /// [`group_norm`](GroupNorms::group_norm) with the mean and one over the deviation of each
+    /// group: `torch.native_group_norm` on the CPU. Both have the dtype of `weight`, without one
+    /// that of `bias`, without either that of the operand.
     #[track_caller]
     pub fn native_group_norm(
         self,
@@ -50,10 +53,13 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Each channel of each example normalised by its own statistics, or with `running` by the mean and the variance given for its channel; and the mean over
-    /// examples of the statistics, in f32 for 16-bit floats: [`torch.nn.functional.instance_norm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.instance_norm.html).
+    /// Each channel of each example normalised by its own statistics, or with `running` by the mean
+    /// and the variance given for its channel; and the mean over examples of the statistics, in f32
+    /// for 16-bit floats:
+    /// [`torch.nn.functional.instance_norm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.instance_norm.html).
     ///
-    /// Channels are axis 1. It is a [`batch_norm`](BatchNorms::batch_norm) over each, and autocast decides about that.
+    /// Channels are axis 1. It is a [`batch_norm`](BatchNorms::batch_norm) over each, and autocast
+    /// decides about that.
     #[track_caller]
     pub fn instance_norm(
         self,
@@ -90,7 +96,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Divided by `(k + alpha * mean)` to the power `beta`, with the mean of the squares over `size` channels around each, zeros beyond the first and the last:
+    /// Divided by `(k + alpha * mean)` to the power `beta`, with the mean of the squares over
+    /// `size` channels around each, zeros beyond the first and the last:
     /// [`torch.nn.functional.local_response_norm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.local_response_norm.html).
     #[track_caller]
     pub fn local_response_norm(self, size: i64, alpha: f64, beta: f64, k: f64) -> Var<'t> {
@@ -129,7 +136,8 @@ impl<'t> Var<'t> {
         named(self, "unbiased", || Ok(self.mul(count).div(count - 1)))
     }
 
-    /// A share of `now` and the rest of these numbers, as running statistics of norms move; the share is a number without axes. In f32 for 16-bit floats.
+    /// A share of `now` and the rest of these numbers, as running statistics of norms move; the
+    /// share is a number without axes. In f32 for 16-bit floats.
     #[track_caller]
     pub fn moved(self, now: Var<'t>, share: Var<'t>) -> Var<'t> {
         named(self, "moved", || {

@@ -9,8 +9,8 @@ use crate::ops::infer;
 use crate::{DType, Number, Shape, TensorType, Var, given};
 
 impl<'t> Var<'t> {
-    /// A number as a tensor without axes, in the dtype that the two promote to, and this tensor in that dtype: as PyTorch takes a number
-    /// beside a tensor.
+    /// A number as a tensor without axes, in the dtype that the two promote to, and this tensor in
+    /// that dtype: as PyTorch takes a number beside a tensor.
     #[track_caller]
     pub fn beside(self, number: impl Into<Number>) -> (Var<'t>, Var<'t>) {
         let number = number.into();
@@ -21,7 +21,8 @@ impl<'t> Var<'t> {
         (both[0], both[both.len() - 1])
     }
 
-    /// 1, -1 or 0, with the sign of each element; 0 for NaN: [`torch.sign`](https://docs.pytorch.org/docs/stable/generated/torch.sign.html).
+    /// 1, -1 or 0, with the sign of each element; 0 for NaN:
+    /// [`torch.sign`](https://docs.pytorch.org/docs/stable/generated/torch.sign.html).
     #[track_caller]
     pub fn sign(self) -> Var<'t> {
         named(self, "sign", || {
@@ -38,13 +39,15 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Angles in degrees as radians: [`torch.deg2rad`](https://docs.pytorch.org/docs/stable/generated/torch.deg2rad.html).
+    /// Angles in degrees as radians:
+    /// [`torch.deg2rad`](https://docs.pytorch.org/docs/stable/generated/torch.deg2rad.html).
     #[track_caller]
     pub fn deg2rad(self) -> Var<'t> {
         named(self, "deg2rad", || Ok(self.to_float().mul(std::f64::consts::PI / 180.0)))
     }
 
-    /// Angles in radians as degrees: [`torch.rad2deg`](https://docs.pytorch.org/docs/stable/generated/torch.rad2deg.html).
+    /// Angles in radians as degrees:
+    /// [`torch.rad2deg`](https://docs.pytorch.org/docs/stable/generated/torch.rad2deg.html).
     #[track_caller]
     pub fn rad2deg(self) -> Var<'t> {
         named(self, "rad2deg", || Ok(self.to_float().mul(180.0 / std::f64::consts::PI)))
@@ -60,7 +63,8 @@ impl<'t> Var<'t> {
         self.tracer().full(self.ty().with_dtype(DType::Bool), f64::from(u8::from(holds)))
     }
 
-    /// Whether each element is NaN: [`torch.isnan`](https://docs.pytorch.org/docs/stable/generated/torch.isnan.html).
+    /// Whether each element is NaN:
+    /// [`torch.isnan`](https://docs.pytorch.org/docs/stable/generated/torch.isnan.html).
     #[track_caller]
     pub fn isnan(self) -> Var<'t> {
         named(self, "isnan", || {
@@ -68,7 +72,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Whether each element is an infinity: [`torch.isinf`](https://docs.pytorch.org/docs/stable/generated/torch.isinf.html).
+    /// Whether each element is an infinity:
+    /// [`torch.isinf`](https://docs.pytorch.org/docs/stable/generated/torch.isinf.html).
     #[track_caller]
     pub fn isinf(self) -> Var<'t> {
         named(self, "isinf", || {
@@ -87,7 +92,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Whether each element is neither NaN nor an infinity: [`torch.isfinite`](https://docs.pytorch.org/docs/stable/generated/torch.isfinite.html).
+    /// Whether each element is neither NaN nor an infinity:
+    /// [`torch.isfinite`](https://docs.pytorch.org/docs/stable/generated/torch.isfinite.html).
     #[track_caller]
     pub fn isfinite(self) -> Var<'t> {
         named(self, "isfinite", || {
@@ -96,8 +102,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Whether each element is below zero or `-0.0`: [`torch.signbit`](https://docs.pytorch.org/docs/stable/generated/torch.signbit.html).
-    /// A NaN has no sign here.
+    /// Whether each element is below zero or `-0.0`:
+    /// [`torch.signbit`](https://docs.pytorch.org/docs/stable/generated/torch.signbit.html). A NaN
+    /// has no sign here.
     #[track_caller]
     pub fn signbit(self) -> Var<'t> {
         named(self, "signbit", || {
@@ -113,7 +120,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// NaN and the infinities replaced by numbers: `nan` is 0 if absent, the others are the ends of the dtype:
+    /// NaN and the infinities replaced by numbers: `nan` is 0 if absent, the others are the ends of
+    /// the dtype:
     /// [`torch.nan_to_num`](https://docs.pytorch.org/docs/stable/generated/torch.nan_to_num.html).
     #[track_caller]
     pub fn nan_to_num(self, nan: Option<f64>, posinf: Option<f64>, neginf: Option<f64>) -> Var<'t> {
@@ -132,7 +140,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The smallest integral number not below: [`torch.ceil`](https://docs.pytorch.org/docs/stable/generated/torch.ceil.html).
+    /// The smallest integral number not below:
+    /// [`torch.ceil`](https://docs.pytorch.org/docs/stable/generated/torch.ceil.html).
     #[track_caller]
     pub fn ceil(self) -> Var<'t> {
         named(self, "ceil", || {
@@ -140,7 +149,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Without what lies behind the point: [`torch.trunc`](https://docs.pytorch.org/docs/stable/generated/torch.trunc.html).
+    /// Without what lies behind the point:
+    /// [`torch.trunc`](https://docs.pytorch.org/docs/stable/generated/torch.trunc.html).
     #[track_caller]
     pub fn trunc(self) -> Var<'t> {
         named(self, "trunc", || {
@@ -150,13 +160,15 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// What lies behind the point, with the sign of the number: [`torch.frac`](https://docs.pytorch.org/docs/stable/generated/torch.frac.html).
+    /// What lies behind the point, with the sign of the number:
+    /// [`torch.frac`](https://docs.pytorch.org/docs/stable/generated/torch.frac.html).
     #[track_caller]
     pub fn frac(self) -> Var<'t> {
         named(self, "frac", || Ok(self.sub(self.trunc())))
     }
 
-    /// The nearest integral number, the even one of two: [`torch.round`](https://docs.pytorch.org/docs/stable/generated/torch.round.html).
+    /// The nearest integral number, the even one of two:
+    /// [`torch.round`](https://docs.pytorch.org/docs/stable/generated/torch.round.html).
     #[track_caller]
     pub fn round(self) -> Var<'t> {
         named(self, "round", || {
@@ -176,7 +188,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The nearest number with that many places behind the point, before it if there are fewer than none: `torch.round` with its `decimals`.
+    /// The nearest number with that many places behind the point, before it if there are fewer than
+    /// none: `torch.round` with its `decimals`.
     #[track_caller]
     pub fn round_places(self, decimals: i64) -> Var<'t> {
         named(self, "round_places", || {
@@ -194,7 +207,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// At least `least` and at most `most`, which have the whole gradient where they are taken, and half of it where the element is as large: [`torch.clamp`](https://docs.pytorch.org/docs/stable/generated/torch.clamp.html).
+    /// At least `least` and at most `most`, which have the whole gradient where they are taken, and
+    /// half of it where the element is as large:
+    /// [`torch.clamp`](https://docs.pytorch.org/docs/stable/generated/torch.clamp.html).
     #[track_caller]
     pub fn clamp(self, least: Option<Var<'t>>, most: Option<Var<'t>>) -> Var<'t> {
         named(self, "clamp", || {
@@ -207,7 +222,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Of three numbers the middle one, or `most` where it is less than `least`. Beside NaN the element has the gradient.
+    /// Of three numbers the middle one, or `most` where it is less than `least`. Beside NaN the
+    /// element has the gradient.
     fn within_bounds(self, least: Var<'t>, most: Var<'t>) -> Result<Var<'t>, String> {
         // Compared in the dtype of all three: a negative number is none in that of bytes.
         let dtype = infer::promote([self.ty(), least.ty(), most.ty()].iter())?;
@@ -227,7 +243,8 @@ impl<'t> Var<'t> {
         Ok(is_nan.choose(x.add(x.tracer().full(x.ty(), f64::NAN)), y))
     }
 
-    /// As [`clamp`](Var::clamp), with numbers as bounds. An element that is one of them, or NaN, has no gradient, as in PyTorch.
+    /// As [`clamp`](Var::clamp), with numbers as bounds. An element that is one of them, or NaN,
+    /// has no gradient, as in PyTorch.
     #[track_caller]
     pub fn clamp_to(self, least: Option<f64>, most: Option<f64>) -> Var<'t> {
         named(self, "clamp_to", || {
@@ -251,8 +268,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The elements where `mask` does not hold, else the number, or the only element of a tensor without axes; a fraction is cut off for
-    /// integers: [`Tensor.masked_fill`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill.html).
+    /// The elements where `mask` does not hold, else the number, or the only element of a tensor
+    /// without axes; a fraction is cut off for integers:
+    /// [`Tensor.masked_fill`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill.html).
     #[track_caller]
     pub fn masked_fill(self, mask: Var<'t>, value: impl OperandOf<'t, given::OrNumber>) -> Var<'t> {
         named(self, "masked_fill", || {

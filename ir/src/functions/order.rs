@@ -6,7 +6,8 @@ use crate::ops::view::{Views, cat};
 use crate::{DType, Shape, Var};
 
 impl<'t> Var<'t> {
-    /// Turned round along axes: [`torch.flip`](https://docs.pytorch.org/docs/stable/generated/torch.flip.html).
+    /// Turned round along axes:
+    /// [`torch.flip`](https://docs.pytorch.org/docs/stable/generated/torch.flip.html).
     #[track_caller]
     pub fn flip(self, dims: &[i64]) -> Var<'t> {
         named(self, "flip", || {
@@ -25,7 +26,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Turned round along the second axis: [`torch.fliplr`](https://docs.pytorch.org/docs/stable/generated/torch.fliplr.html).
+    /// Turned round along the second axis:
+    /// [`torch.fliplr`](https://docs.pytorch.org/docs/stable/generated/torch.fliplr.html).
     #[track_caller]
     pub fn fliplr(self) -> Var<'t> {
         named(self, "fliplr", || {
@@ -37,7 +39,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Turned round along the first axis: [`torch.flipud`](https://docs.pytorch.org/docs/stable/generated/torch.flipud.html).
+    /// Turned round along the first axis:
+    /// [`torch.flipud`](https://docs.pytorch.org/docs/stable/generated/torch.flipud.html).
     #[track_caller]
     pub fn flipud(self) -> Var<'t> {
         named(self, "flipud", || {
@@ -49,7 +52,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Shifted along axes, what leaves one end entering at the other; of all elements in a row if there are no axes:
+    /// Shifted along axes, what leaves one end entering at the other; of all elements in a row if
+    /// there are no axes:
     /// [`torch.roll`](https://docs.pytorch.org/docs/stable/generated/torch.roll.html).
     #[track_caller]
     pub fn roll(self, shifts: &[i64], dims: &[i64]) -> Var<'t> {
@@ -74,8 +78,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Rotated by `k` quarters of a turn in the plane of two axes, from the first towards the second:
-    /// [`torch.rot90`](https://docs.pytorch.org/docs/stable/generated/torch.rot90.html).
+    /// Rotated by `k` quarters of a turn in the plane of two axes, from the first towards the
+    /// second: [`torch.rot90`](https://docs.pytorch.org/docs/stable/generated/torch.rot90.html).
     #[track_caller]
     pub fn rot90(self, k: i64, dims: &[i64]) -> Var<'t> {
         named(self, "rot90", || {

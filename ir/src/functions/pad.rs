@@ -1,15 +1,19 @@
-//! Tensors surrounded by numbers, or by elements of their own, under the arguments of `torch.nn.functional.pad`.
+//! Tensors surrounded by numbers, or by elements of their own, under the arguments of
+//! `torch.nn.functional.pad`.
 
 use super::named;
 use crate::Var;
 use crate::ops::padding::{PadMode, Paddings};
 
 impl<'t> Var<'t> {
-    /// Surrounded along its last axes: `sizes` are the positions before and behind the last axis, then those of the one before it, and
-    /// so on: [`torch.nn.functional.pad`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pad.html). Negative ones cut.
+    /// Surrounded along its last axes: `sizes` are the positions before and behind the last axis,
+    /// then those of the one before it, and so on:
+    /// [`torch.nn.functional.pad`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pad.html).
+    /// Negative ones cut.
     ///
-    /// Mirrored or repeated elements around one to three axes, behind channels and perhaps a batch, are PyTorch's `reflection_pad2d`,
-    /// `replication_pad2d` and their like: autocast decides about those by name.
+    /// Mirrored or repeated elements around one to three axes, behind channels and perhaps a batch,
+    /// are PyTorch's `reflection_pad2d`, `replication_pad2d` and their like: autocast decides about
+    /// those by name.
     ///
     /// ```
     /// use tracecast_ir::functions::PadMode;

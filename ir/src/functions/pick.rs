@@ -23,8 +23,8 @@ pub enum Pick<'t> {
 impl<'t> Var<'t> {
     /// The elements that PyTorch gives for `x[index, …]`.
     ///
-    /// Indices that are tensors stand where the first of them is if they are side by side, else in front. A mask is refused: the shape
-    /// would depend on the data.
+    /// Indices that are tensors stand where the first of them is if they are side by side, else in
+    /// front. A mask is refused: the shape would depend on the data.
     #[track_caller]
     pub fn pick(self, index: &[Pick<'t>]) -> Var<'t> {
         named(self, "pick", || {

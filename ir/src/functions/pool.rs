@@ -7,9 +7,10 @@ use crate::ops::pool::Pools;
 use crate::ops::power::Powers;
 
 impl<'t> Var<'t> {
-    /// The `p`-th root of the sum of the `p`-th powers of what each window sees, over as many axes as `kernel_size` has numbers:
-    /// [`torch.nn.functional.lp_pool2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.lp_pool2d.html). Where that sum is negative its
-    /// root is taken as zero. An empty `stride` is the size.
+    /// The `p`-th root of the sum of the `p`-th powers of what each window sees, over as many axes
+    /// as `kernel_size` has numbers:
+    /// [`torch.nn.functional.lp_pool2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.lp_pool2d.html).
+    /// Where that sum is negative its root is taken as zero. An empty `stride` is the size.
     #[track_caller]
     pub fn lp_pool(self, p: f64, kernel_size: &[i64], stride: &[i64], ceil_mode: bool) -> Var<'t> {
         named(self, "lp_pool", || {

@@ -9,7 +9,8 @@ use crate::ops::view::{Views, cat};
 use crate::{Args, Attrs, Size, Var};
 
 impl<'t> Var<'t> {
-    /// Each element of a vector times each of another: [`torch.outer`](https://docs.pytorch.org/docs/stable/generated/torch.outer.html).
+    /// Each element of a vector times each of another:
+    /// [`torch.outer`](https://docs.pytorch.org/docs/stable/generated/torch.outer.html).
     #[track_caller]
     pub fn outer(self, other: Var<'t>) -> Var<'t> {
         named(self, "outer", || {
@@ -20,7 +21,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The products of the vectors along the last axes of both: [`torch.inner`](https://docs.pytorch.org/docs/stable/generated/torch.inner.html).
+    /// The products of the vectors along the last axes of both:
+    /// [`torch.inner`](https://docs.pytorch.org/docs/stable/generated/torch.inner.html).
     #[track_caller]
     pub fn inner(self, other: Var<'t>) -> Var<'t> {
         named(self, "inner", || {
@@ -31,8 +33,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The products summed over axes of both, which are taken in pairs: [`torch.tensordot`](https://docs.pytorch.org/docs/stable/generated/torch.tensordot.html).
-    /// An axis of size 1 goes with one of any size. Autocast decides about it by its name.
+    /// The products summed over axes of both, which are taken in pairs:
+    /// [`torch.tensordot`](https://docs.pytorch.org/docs/stable/generated/torch.tensordot.html). An
+    /// axis of size 1 goes with one of any size. Autocast decides about it by its name.
     ///
     /// ```
     /// use tracecast_ir::{DType, TensorType, Tracer};
@@ -46,7 +49,8 @@ impl<'t> Var<'t> {
         Listed::tensordot(self, other, mine, theirs)
     }
 
-    /// The matrix to that power: [`torch.linalg.matrix_power`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_power.html)
+    /// The matrix to that power:
+    /// [`torch.linalg.matrix_power`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_power.html)
     /// for powers that are not negative.
     #[track_caller]
     pub fn matrix_power(self, n: i64) -> Var<'t> {
@@ -74,7 +78,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Each element times all of another tensor: [`torch.kron`](https://docs.pytorch.org/docs/stable/generated/torch.kron.html).
+    /// Each element times all of another tensor:
+    /// [`torch.kron`](https://docs.pytorch.org/docs/stable/generated/torch.kron.html).
     #[track_caller]
     pub fn kron(self, other: Var<'t>) -> Var<'t> {
         named(self, "kron", || {
@@ -92,14 +97,16 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The vector products along an axis of size 3: [`torch.cross`](https://docs.pytorch.org/docs/stable/generated/torch.cross.html).
-    /// Autocast decides about it by its name.
+    /// The vector products along an axis of size 3:
+    /// [`torch.cross`](https://docs.pytorch.org/docs/stable/generated/torch.cross.html). Autocast
+    /// decides about it by its name.
     #[track_caller]
     pub fn cross(self, other: Var<'t>, dim: i64) -> Var<'t> {
         Listed::cross(self, other, dim)
     }
 
-    /// `Σ x1[.., i] * weight[k, i, j] * x2[.., j] + bias[k]`: [`torch.nn.functional.bilinear`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.bilinear.html).
+    /// `Σ x1[.., i] * weight[k, i, j] * x2[.., j] + bias[k]`:
+    /// [`torch.nn.functional.bilinear`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.bilinear.html).
     /// Autocast decides about it by its name.
     #[track_caller]
     pub fn bilinear(self, other: Var<'t>, weight: Var<'t>, bias: Option<Var<'t>>) -> Var<'t> {
@@ -107,7 +114,9 @@ impl<'t> Var<'t> {
     }
 }
 
-/// The product of matrices in the order that costs least, the first and the last of which may be vectors: [`torch.linalg.multi_dot`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.multi_dot.html).
+/// The product of matrices in the order that costs least, the first and the last of which may be
+/// vectors:
+/// [`torch.linalg.multi_dot`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.multi_dot.html).
 ///
 /// # Panics
 /// If there are none.
@@ -173,8 +182,9 @@ fn product_of<'t>(
     product_of(xs, from, at, cut).matmul(product_of(xs, at + 1, to, cut))
 }
 
-/// Sums of products, as an equation says it: [`torch.einsum`](https://docs.pytorch.org/docs/stable/generated/torch.einsum.html). Autocast decides
-/// about it by its name.
+/// Sums of products, as an equation says it:
+/// [`torch.einsum`](https://docs.pytorch.org/docs/stable/generated/torch.einsum.html). Autocast
+/// decides about it by its name.
 ///
 /// Two operands at a time become one by a batch of products of matrices, from left to right.
 ///
@@ -197,8 +207,9 @@ pub fn einsum<'t>(equation: &str, xs: &[Var<'t>]) -> Var<'t> {
     first.tracer().apply(&EINSUM, args, Attrs::new().with("equation", equation))[0]
 }
 
-/// The differences of neighbours along an axis, `n` times: [`torch.diff`](https://docs.pytorch.org/docs/stable/generated/torch.diff.html), with
-/// tensors put before and behind first.
+/// The differences of neighbours along an axis, `n` times:
+/// [`torch.diff`](https://docs.pytorch.org/docs/stable/generated/torch.diff.html), with tensors put
+/// before and behind first.
 #[track_caller]
 pub fn diff<'t>(
     x: Var<'t>,

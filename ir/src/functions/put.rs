@@ -1,4 +1,5 @@
-//! Tensors with some elements put in their places: one number everywhere, by positions in row-major order, or where a mask holds.
+//! Tensors with some elements put in their places: one number everywhere, by positions in row-major
+//! order, or where a mask holds.
 
 use super::{axis, named, resized, size};
 use crate::kernel::Reduction;
@@ -11,8 +12,10 @@ use crate::ops::view::{Views, cat};
 use crate::{DType, Number, Shape, TensorType, Var};
 
 impl<'t> Var<'t> {
-    /// As [`scatter`](Scatters::scatter), with one number at all places; a fraction is cut off for integers:
-    /// [`torch.scatter`](https://docs.pytorch.org/docs/stable/generated/torch.scatter.html) with `value`.
+    /// As [`scatter`](Scatters::scatter), with one number at all places; a fraction is cut off for
+    /// integers:
+    /// [`torch.scatter`](https://docs.pytorch.org/docs/stable/generated/torch.scatter.html) with
+    /// `value`.
     #[track_caller]
     pub fn scatter_value(self, index: Var<'t>, value: f64, dim: i64) -> Var<'t> {
         named(self, "scatter_value", || {
@@ -32,7 +35,8 @@ impl<'t> Var<'t> {
         self.tracer().full(ty, value)
     }
 
-    /// With a number in the slices along axis `dim` that a vector of indices names, of which negative ones count from the end:
+    /// With a number in the slices along axis `dim` that a vector of indices names, of which
+    /// negative ones count from the end:
     /// [`torch.index_fill`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index_fill_.html).
     #[track_caller]
     pub fn index_fill(self, dim: i64, index: Var<'t>, value: f64) -> Var<'t> {
@@ -63,8 +67,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// With the elements of `source` at these places in row-major order, of which negative ones count from the end, or with `accumulate` added to
-    /// those there: [`torch.put`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.put_.html).
+    /// With the elements of `source` at these places in row-major order, of which negative ones
+    /// count from the end, or with `accumulate` added to those there:
+    /// [`torch.put`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.put_.html).
     #[track_caller]
     pub fn put(self, index: Var<'t>, source: Var<'t>, accumulate: bool) -> Var<'t> {
         named(self, "put", || {
@@ -91,8 +96,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// With the elements of `source`, one after the other, at the places in row-major order where `mask` holds; the mask and this tensor are
-    /// repeated to one shape: [`torch.masked_scatter`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_scatter_.html).
+    /// With the elements of `source`, one after the other, at the places in row-major order where
+    /// `mask` holds; the mask and this tensor are repeated to one shape:
+    /// [`torch.masked_scatter`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_scatter_.html).
     ///
     /// More places than elements are a data error of the run.
     #[track_caller]

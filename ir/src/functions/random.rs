@@ -1,5 +1,5 @@
-//! Random numbers of other kinds than those of the table, made of even ones. The seed `rng` and the number of a stream are as in
-//! [`uniform`](Random::uniform).
+//! Random numbers of other kinds than those of the table, made of even ones. The seed `rng` and the
+//! number of a stream are as in [`uniform`](Random::uniform).
 
 use super::named;
 use crate::ops::cast::Cast;
@@ -12,7 +12,8 @@ use crate::{DType, Shape, Size, TensorType, Var};
 /// Half of what lies between two numbers that are evenly distributed.
 const HALF_STEP: f64 = 1.0 / 33_554_432.0;
 
-/// What stands for a dropped element where mean and variance are kept: the limit of `selu` towards minus infinity.
+/// What stands for a dropped element where mean and variance are kept: the limit of `selu` towards
+/// minus infinity.
 const DROPPED: f64 = -1.758_099_340_847_376_6;
 
 impl<'t> Var<'t> {
@@ -22,7 +23,9 @@ impl<'t> Var<'t> {
         self.tracer().full(ty, 0.0).uniform(rng, 0.0, 1.0, stream)
     }
 
-    /// New numbers in the type of `x`, normally distributed around `mean`: [`torch.normal`](https://docs.pytorch.org/docs/stable/generated/torch.normal.html), `randn_like`.
+    /// New numbers in the type of `x`, normally distributed around `mean`:
+    /// [`torch.normal`](https://docs.pytorch.org/docs/stable/generated/torch.normal.html),
+    /// `randn_like`.
     #[track_caller]
     pub fn normal(self, rng: Var<'t>, mean: f64, std: f64, stream: i64) -> Var<'t> {
         named(self, "normal", || {
@@ -44,7 +47,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// New numbers in the type of `x`, exponentially distributed with that rate: [`Tensor.exponential_`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.exponential_.html).
+    /// New numbers in the type of `x`, exponentially distributed with that rate:
+    /// [`Tensor.exponential_`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.exponential_.html).
     #[track_caller]
     pub fn exponential(self, rng: Var<'t>, rate: f64, stream: i64) -> Var<'t> {
         named(self, "exponential", || {
@@ -56,7 +60,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// New integral numbers in the type of `x`, from `low` up to `high`, at most 2^24 different ones: [`torch.randint_like`](https://docs.pytorch.org/docs/stable/generated/torch.randint_like.html).
+    /// New integral numbers in the type of `x`, from `low` up to `high`, at most 2^24 different
+    /// ones:
+    /// [`torch.randint_like`](https://docs.pytorch.org/docs/stable/generated/torch.randint_like.html).
     #[track_caller]
     pub fn randint(self, rng: Var<'t>, low: i64, high: i64, stream: i64) -> Var<'t> {
         named(self, "randint", || {
@@ -76,7 +82,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// 1 with the probability that each element of `x` is, else 0: [`torch.bernoulli`](https://docs.pytorch.org/docs/stable/generated/torch.bernoulli.html).
+    /// 1 with the probability that each element of `x` is, else 0:
+    /// [`torch.bernoulli`](https://docs.pytorch.org/docs/stable/generated/torch.bernoulli.html).
     #[track_caller]
     pub fn bernoulli_each(self, rng: Var<'t>, stream: i64) -> Var<'t> {
         named(self, "bernoulli_each", || {
@@ -88,7 +95,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// As [`dropout`](Random::dropout), of whole channels: positions of the first two axes: [`torch.nn.functional.dropout2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.dropout2d.html).
+    /// As [`dropout`](Random::dropout), of whole channels: positions of the first two axes:
+    /// [`torch.nn.functional.dropout2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.dropout2d.html).
     #[track_caller]
     pub fn feature_dropout(self, rng: Var<'t>, p: f64, stream: i64) -> Var<'t> {
         named(self, "feature_dropout", || {
@@ -97,14 +105,17 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Elements dropped with probability `p` to the limit of `selu`, and all scaled and shifted so that mean and variance stay:
+    /// Elements dropped with probability `p` to the limit of `selu`, and all scaled and shifted so
+    /// that mean and variance stay:
     /// [`torch.nn.functional.alpha_dropout`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.alpha_dropout.html).
     #[track_caller]
     pub fn alpha_dropout(self, rng: Var<'t>, p: f64, stream: i64) -> Var<'t> {
         named(self, "alpha_dropout", || Ok(self.to_the_limit(self.ty(), rng, p, stream)))
     }
 
-    /// As [`alpha_dropout`](Var::alpha_dropout), of whole channels: positions of the first two axes: [`torch.nn.functional.feature_alpha_dropout`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.feature_alpha_dropout.html).
+    /// As [`alpha_dropout`](Var::alpha_dropout), of whole channels: positions of the first two
+    /// axes:
+    /// [`torch.nn.functional.feature_alpha_dropout`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.feature_alpha_dropout.html).
     #[track_caller]
     pub fn feature_alpha_dropout(self, rng: Var<'t>, p: f64, stream: i64) -> Var<'t> {
         named(self, "feature_alpha_dropout", || {
@@ -123,7 +134,8 @@ impl<'t> Var<'t> {
         Ok(TensorType { dtype: self.dtype(), shape })
     }
 
-    /// `x` where it is kept, else the limit, scaled and shifted. One fate for each element of `fates`.
+    /// `x` where it is kept, else the limit, scaled and shifted. One fate for each element of
+    /// `fates`.
     fn to_the_limit(self, fates: TensorType, rng: Var<'t>, p: f64, stream: i64) -> Var<'t> {
         let variance = (1.0 - p) * (1.0 + p * DROPPED * DROPPED);
         let scale = if variance > 0.0 { variance.sqrt().recip() } else { 0.0 };
@@ -134,8 +146,10 @@ impl<'t> Var<'t> {
         self.mul(kept.mul(scale)).add(shift)
     }
 
-    /// Positions along the last axis, `count` for each row, drawn with probabilities in the ratio of the elements, which are not below zero; no position
-    /// twice in a row unless with `replacement`: [`torch.multinomial`](https://docs.pytorch.org/docs/stable/generated/torch.multinomial.html).
+    /// Positions along the last axis, `count` for each row, drawn with probabilities in the ratio
+    /// of the elements, which are not below zero; no position twice in a row unless with
+    /// `replacement`:
+    /// [`torch.multinomial`](https://docs.pytorch.org/docs/stable/generated/torch.multinomial.html).
     #[track_caller]
     pub fn multinomial(self, rng: Var<'t>, count: i64, replacement: bool, stream: i64) -> Var<'t> {
         named(self, "multinomial", || {
@@ -157,8 +171,10 @@ impl<'t> Var<'t> {
                 let why = "without replacement at most all can be drawn";
                 return Err(format!("`count` is {count} of {classes}: {why}"));
             }
-            // Each position arrives after a time that is exponentially distributed with its element as rate; the first to arrive are drawn. A time is never below half
-            // a step of the even number it is made of, or one that is zero would win against any rates. Logarithms are compared: large rates stay apart.
+            // Each position arrives after a time that is exponentially distributed with its element
+            // as rate; the first to arrive are drawn. A time is never below half a step of the even
+            // number it is made of, or one that is zero would win against any rates. Logarithms are
+            // compared: large rates stay apart.
             let race = |rates: Var<'t>, shape: &Shape| {
                 let times = self.even(rng, shape, stream).rsub(1.0).log().mul(-1.0);
                 rates.sub(times.clamp_to(Some(HALF_STEP), None).log())

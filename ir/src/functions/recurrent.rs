@@ -1,6 +1,8 @@
-//! [`Recurrent`]: one step of a recurrent layer with its parameters, and its application to steps in order.
+//! [`Recurrent`]: one step of a recurrent layer with its parameters, and its application to steps
+//! in order.
 //!
-//! Autocast decides where PyTorch decides: for a cell, and for a layer that PyTorch's CPU runs as one op, the policies are queried once, under that op's name.
+//! Autocast decides where PyTorch decides: for a cell, and for a layer that PyTorch's CPU runs as
+//! one op, the policies are queried once, under that op's name.
 
 use crate::Var;
 use crate::ops::elementwise::Elementwise;
@@ -51,7 +53,8 @@ pub struct Carried<'t> {
 }
 
 impl Carried<'_> {
-    /// The same in the dtypes of another one. Under autocast it stays as it is: a state of any float is taken.
+    /// The same in the dtypes of another one. Under autocast it stays as it is: a state of any
+    /// float is taken.
     #[must_use]
     pub fn in_dtype_of(self, other: Self) -> Self {
         if !self.h.tracer().region().is_off() {
@@ -75,8 +78,8 @@ pub struct Recurrent<'t> {
 }
 
 impl<'t> Recurrent<'t> {
-    /// With the weights `ih: [gates · hidden, inputs]` and `hh: [gates · hidden, hidden]`, their biases, and the projection of the
-    /// state `hr`.
+    /// With the weights `ih: [gates · hidden, inputs]` and `hh: [gates · hidden, hidden]`, their
+    /// biases, and the projection of the state `hr`.
     pub fn new(
         cell: Cell,
         [ih, hh]: [Var<'t>; 2],
@@ -101,7 +104,8 @@ impl<'t> Recurrent<'t> {
         })
     }
 
-    /// The results at each of the inputs `xs`, and the state behind the last one; `backwards` begins with the last input.
+    /// The results at each of the inputs `xs`, and the state behind the last one; `backwards`
+    /// begins with the last input.
     ///
     /// # Errors
     /// Of the trace: a policy that refuses the layer.
@@ -122,8 +126,9 @@ impl<'t> Recurrent<'t> {
         }
     }
 
-    /// Records what PyTorch's tables list as one op of that name, whose operands are the inputs, the parameters and the state. Where a policy decides, the
-    /// operands are cast as it says, and no policy is queried for the parts.
+    /// Records what PyTorch's tables list as one op of that name, whose operands are the inputs,
+    /// the parameters and the state. Where a policy decides, the operands are cast as it says, and
+    /// no policy is queried for the parts.
     fn as_one<R>(
         &self,
         name: &str,
@@ -152,7 +157,8 @@ impl<'t> Recurrent<'t> {
         }
     }
 
-    /// Adds both biases up where the gates add them anyway. A GRU multiplies the part of its state, so it keeps two.
+    /// Adds both biases up where the gates add them anyway. A GRU multiplies the part of its state,
+    /// so it keeps two.
     fn with_one_bias(mut self) -> Self {
         if let (Cell::Tanh | Cell::Relu | Cell::Lstm, [Some(x), Some(h)]) = (self.cell, self.biases)
         {
@@ -191,7 +197,8 @@ impl<'t> Recurrent<'t> {
         }
     }
 
-    /// The results at each step, and the state behind the last one, from what inputs contribute to the gates.
+    /// The results at each step, and the state behind the last one, from what inputs contribute to
+    /// the gates.
     fn run(
         &self,
         gates: &[Var<'t>],
@@ -213,7 +220,8 @@ impl<'t> Recurrent<'t> {
         (out, state)
     }
 
-    /// The gates along an axis of their own: what belongs to one of them is rows in gradients, too, and no part of a row.
+    /// The gates along an axis of their own: what belongs to one of them is rows in gradients, too,
+    /// and no part of a row.
     fn apart(&self, all: Var<'t>) -> Var<'t> {
         let gates = self.cell.gates();
         let hidden = self.ih.size(0).number().unwrap_or(0) / gates as i64;

@@ -1,5 +1,5 @@
-//! Reductions that only choose or count: extremes with their positions, truth values, the most frequent element; and those that are
-//! several ops in PyTorch.
+//! Reductions that only choose or count: extremes with their positions, truth values, the most
+//! frequent element; and those that are several ops in PyTorch.
 
 use super::{Made, named, named_all};
 use crate::kernel::Reduction;
@@ -13,8 +13,10 @@ use crate::ops::view::Views;
 use crate::{DType, Dims, IntoDims, Shape, Size, Var};
 
 impl<'t> Var<'t> {
-    /// The largest element along axis `dim` and the position of the first of equal ones, as i64; NaN counts as the largest:
-    /// [`torch.max`](https://docs.pytorch.org/docs/stable/generated/torch.max.html). Of all elements there is [`amax`](Reductions::amax).
+    /// The largest element along axis `dim` and the position of the first of equal ones, as i64;
+    /// NaN counts as the largest:
+    /// [`torch.max`](https://docs.pytorch.org/docs/stable/generated/torch.max.html). Of all
+    /// elements there is [`amax`](Reductions::amax).
     ///
     /// ```
     /// use tracecast_ir::{DType, Tracer};
@@ -28,15 +30,18 @@ impl<'t> Var<'t> {
         self.found("max", dim.into(), |x, dim| x.argmax([dim].keep()))
     }
 
-    /// The smallest element along axis `dim` and the position of the first of equal ones, as i64; NaN counts as the smallest:
-    /// [`torch.min`](https://docs.pytorch.org/docs/stable/generated/torch.min.html). Of all elements there is [`amin`](Reductions::amin).
+    /// The smallest element along axis `dim` and the position of the first of equal ones, as i64;
+    /// NaN counts as the smallest:
+    /// [`torch.min`](https://docs.pytorch.org/docs/stable/generated/torch.min.html). Of all
+    /// elements there is [`amin`](Reductions::amin).
     #[track_caller]
     pub fn min(self, dim: impl IntoDims) -> (Var<'t>, Var<'t>) {
         self.found("min", dim.into(), |x, dim| x.argmin([dim].keep()))
     }
 
-    /// The most frequent element along axis `dim`, the smallest of several, and the last position that has it, as i64; NaN is equal to
-    /// itself and counts as the largest: [`torch.mode`](https://docs.pytorch.org/docs/stable/generated/torch.mode.html).
+    /// The most frequent element along axis `dim`, the smallest of several, and the last position
+    /// that has it, as i64; NaN is equal to itself and counts as the largest:
+    /// [`torch.mode`](https://docs.pytorch.org/docs/stable/generated/torch.mode.html).
     #[track_caller]
     pub fn mode(self, dim: impl IntoDims) -> (Var<'t>, Var<'t>) {
         self.found("mode", dim.into(), |x, dim| {
@@ -89,7 +94,8 @@ impl<'t> Var<'t> {
         (both[0], both[both.len() - 1])
     }
 
-    /// The smallest and the largest element over the axes `dims`; NaN if there is one. Equal ones share the gradient:
+    /// The smallest and the largest element over the axes `dims`; NaN if there is one. Equal ones
+    /// share the gradient:
     /// [`torch.aminmax`](https://docs.pytorch.org/docs/stable/generated/torch.aminmax.html).
     #[track_caller]
     pub fn aminmax(self, dims: impl IntoDims) -> (Var<'t>, Var<'t>) {
@@ -113,7 +119,8 @@ impl<'t> Var<'t> {
         named(self, "all", || self.truth(&dims.into(), Reduction::Min))
     }
 
-    /// Truth values as the integers 0 and 1, reduced. What an empty extreme starts from is on the right side of 0.
+    /// Truth values as the integers 0 and 1, reduced. What an empty extreme starts from is on the
+    /// right side of 0.
     fn truth(self, dims: &Dims, reduction: Reduction) -> Made<Var<'t>> {
         let shape = self.shape();
         let axes = shape.axes(dims.list())?;
@@ -147,8 +154,10 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The element in the middle of all, the lower one of two; NaN if there is one. Equal ones share the gradient:
-    /// [`torch.median`](https://docs.pytorch.org/docs/stable/generated/torch.median.html) without an axis.
+    /// The element in the middle of all, the lower one of two; NaN if there is one. Equal ones
+    /// share the gradient:
+    /// [`torch.median`](https://docs.pytorch.org/docs/stable/generated/torch.median.html) without
+    /// an axis.
     #[track_caller]
     pub fn median_of_all(self) -> Var<'t> {
         named(self, "median_of_all", || {
@@ -158,7 +167,8 @@ impl<'t> Var<'t> {
     }
 
     /// As [`median_of_all`](Var::median_of_all), of the numbers alone; NaN if there is none:
-    /// [`torch.nanmedian`](https://docs.pytorch.org/docs/stable/generated/torch.nanmedian.html) without an axis.
+    /// [`torch.nanmedian`](https://docs.pytorch.org/docs/stable/generated/torch.nanmedian.html)
+    /// without an axis.
     #[track_caller]
     pub fn nanmedian_of_all(self) -> Var<'t> {
         named(self, "nanmedian_of_all", || {
@@ -167,7 +177,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The value, which is one of the elements, with a gradient that goes to all of its kind: it is the largest where the others are gone.
+    /// The value, which is one of the elements, with a gradient that goes to all of its kind: it is
+    /// the largest where the others are gone.
     fn shared_among_equals(self, value: Var<'t>) -> Var<'t> {
         if !self.dtype().is_float() || value.is_poison() {
             return value;

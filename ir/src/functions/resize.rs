@@ -1,4 +1,5 @@
-//! Interpolation under the arguments of `torch.nn.functional.interpolate`, grids of affine maps, and channels as pixels.
+//! Interpolation under the arguments of `torch.nn.functional.interpolate`, grids of affine maps,
+//! and channels as pixels.
 
 use super::{Made, named};
 use crate::ops::elementwise::Elementwise;
@@ -8,11 +9,13 @@ use crate::ops::view::Views;
 use crate::{Shape, Size, Tracer, Var};
 
 impl<'t> Var<'t> {
-    /// Resized along the axes behind the channels, to the sizes `size` or by `scale_factor`, of which one is empty; each is a number for every axis, or one for all:
+    /// Resized along the axes behind the channels, to the sizes `size` or by `scale_factor`, of
+    /// which one is empty; each is a number for every axis, or one for all:
     /// [`torch.nn.functional.interpolate`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html).
     ///
-    /// `mode` is `nearest`, `nearest-exact`, `linear`, `bilinear`, `trilinear`, `bicubic` or `area`. With `recompute_scale_factor` places are those of the sizes that the
-    /// factors make, rounded down, and not of the factors.
+    /// `mode` is `nearest`, `nearest-exact`, `linear`, `bilinear`, `trilinear`, `bicubic` or
+    /// `area`. With `recompute_scale_factor` places are those of the sizes that the factors make,
+    /// rounded down, and not of the factors.
     ///
     /// ```
     /// use tracecast_ir::{DType, Tracer, TensorType};
@@ -102,8 +105,8 @@ impl<'t> Var<'t> {
     }
 
     /// At the places of `grid`, whose numbers go from -1 to 1 along each axis:
-    /// [`torch.nn.functional.grid_sample`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grid_sample.html). The arguments are those of
-    /// [`GRID_SAMPLER`](crate::ops::resize::GRID_SAMPLER).
+    /// [`torch.nn.functional.grid_sample`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grid_sample.html).
+    /// The arguments are those of [`GRID_SAMPLER`](crate::ops::resize::GRID_SAMPLER).
     #[track_caller]
     pub fn grid_sample(
         self,
@@ -117,8 +120,10 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The places of a result of that size under affine maps, `[batch, axes, axes + 1]`, one for each example, for [`grid_sample`](Var::grid_sample):
-    /// [`torch.nn.functional.affine_grid`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.affine_grid.html). `size` begins with examples and channels.
+    /// The places of a result of that size under affine maps, `[batch, axes, axes + 1]`, one for
+    /// each example, for [`grid_sample`](Var::grid_sample):
+    /// [`torch.nn.functional.affine_grid`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.affine_grid.html).
+    /// `size` begins with examples and channels.
     #[track_caller]
     pub fn affine_grid(self, size: &[i64], align_corners: bool) -> Var<'t> {
         named(self, "affine_grid", || {
@@ -142,7 +147,8 @@ impl<'t> Var<'t> {
             if shape.numel().is_out_of_range() {
                 return Err("the element count overflows".to_owned());
             }
-            // The column of the map for the axis that many from the last; behind them that of the shift.
+            // The column of the map for the axis that many from the last; behind them that of the
+            // shift.
             let column = |i: usize| {
                 let mut own = vec![Size::from(1); axes + 2];
                 (own[0], own[axes + 1]) = (Size::from(examples), Size::from(axes as i64));
@@ -162,7 +168,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Channels as pixels, `[…, C·r², H, W]` as `[…, C, H·r, W·r]`: [`torch.nn.functional.pixel_shuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pixel_shuffle.html).
+    /// Channels as pixels, `[…, C·r², H, W]` as `[…, C, H·r, W·r]`:
+    /// [`torch.nn.functional.pixel_shuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pixel_shuffle.html).
     #[track_caller]
     pub fn pixel_shuffle(self, upscale_factor: i64) -> Var<'t> {
         named(self, "pixel_shuffle", || {
@@ -177,7 +184,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Pixels as channels, `[…, C, H·r, W·r]` as `[…, C·r², H, W]`: [`torch.nn.functional.pixel_unshuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pixel_unshuffle.html).
+    /// Pixels as channels, `[…, C, H·r, W·r]` as `[…, C·r², H, W]`:
+    /// [`torch.nn.functional.pixel_unshuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pixel_unshuffle.html).
     #[track_caller]
     pub fn pixel_unshuffle(self, downscale_factor: i64) -> Var<'t> {
         named(self, "pixel_unshuffle", || {

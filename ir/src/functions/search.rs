@@ -12,12 +12,13 @@ use crate::{DType, Shape, Size, TensorType, Var, given};
 const COMPARED: i64 = 16;
 
 impl<'t> Var<'t> {
-    /// Where along the last axis of `self`, which is sorted, each of `values` would be put, as i64: before equal elements, or behind them with
-    /// `right`: [`torch.searchsorted`](https://docs.pytorch.org/docs/stable/generated/torch.searchsorted.html).
+    /// Where along the last axis of `self`, which is sorted, each of `values` would be put, as i64:
+    /// before equal elements, or behind them with `right`:
+    /// [`torch.searchsorted`](https://docs.pytorch.org/docs/stable/generated/torch.searchsorted.html).
     ///
-    /// The other axes of both are the same, unless `self` is a vector. `sorter` holds the positions in order where `self` is not sorted
-    /// itself. Which dtype of indices is asked for says a cast of the result. One number may stand in the place of
-    /// `values`.
+    /// The other axes of both are the same, unless `self` is a vector. `sorter` holds the positions
+    /// in order where `self` is not sorted itself. Which dtype of indices is asked for says a cast
+    /// of the result. One number may stand in the place of `values`.
     ///
     /// ```
     /// use tracecast_ir::{DType, Tracer};
@@ -68,7 +69,8 @@ impl<'t> Var<'t> {
         Ok(sorted.places_of(values, right)?.reshape_to(&shape))
     }
 
-    /// Where along the last axis of `self` each of `values` would be put: steps of half the length, of half of that, and so on.
+    /// Where along the last axis of `self` each of `values` would be put: steps of half the length,
+    /// of half of that, and so on.
     fn places_of(self, values: Var<'t>, right: bool) -> Made<Var<'t>> {
         let length = size(self, self.rank() - 1)?;
         let mut place = self.tracer().full(values.ty().with_dtype(DType::I64), 0.0);
@@ -85,8 +87,10 @@ impl<'t> Var<'t> {
         Ok(place)
     }
 
-    /// Which of the intervals between `boundaries`, which are sorted, holds each element, as i64; an element that is a boundary is in the
-    /// interval before it, or in that behind it with `right`: [`torch.bucketize`](https://docs.pytorch.org/docs/stable/generated/torch.bucketize.html).
+    /// Which of the intervals between `boundaries`, which are sorted, holds each element, as i64;
+    /// an element that is a boundary is in the interval before it, or in that behind it with
+    /// `right`:
+    /// [`torch.bucketize`](https://docs.pytorch.org/docs/stable/generated/torch.bucketize.html).
     #[track_caller]
     pub fn bucketize(self, boundaries: Var<'t>, right: bool) -> Var<'t> {
         named(self, "bucketize", || {
@@ -97,7 +101,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Whether each element is one of `others`; with `invert`, whether it is none: [`torch.isin`](https://docs.pytorch.org/docs/stable/generated/torch.isin.html).
+    /// Whether each element is one of `others`; with `invert`, whether it is none:
+    /// [`torch.isin`](https://docs.pytorch.org/docs/stable/generated/torch.isin.html).
     #[track_caller]
     pub fn isin(self, others: impl OperandOf<'t, given::OrNumber>, invert: bool) -> Var<'t> {
         named(self, "isin", || {

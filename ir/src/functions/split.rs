@@ -5,7 +5,9 @@ use crate::ops::view::Views;
 use crate::{Shape, Var};
 
 impl<'t> Var<'t> {
-    /// Parts of these sizes, which make the whole: [`torch.split`](https://docs.pytorch.org/docs/stable/generated/torch.split.html) with a list.
+    /// Parts of these sizes, which make the whole:
+    /// [`torch.split`](https://docs.pytorch.org/docs/stable/generated/torch.split.html) with a
+    /// list.
     #[track_caller]
     pub fn split_with_sizes(self, sizes: &[i64], dim: i64) -> Vec<Var<'t>> {
         named_parts(self, "split_with_sizes", Some(sizes.len()), || {
@@ -19,7 +21,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Parts of one size, the last one what is left: [`torch.split`](https://docs.pytorch.org/docs/stable/generated/torch.split.html).
+    /// Parts of one size, the last one what is left:
+    /// [`torch.split`](https://docs.pytorch.org/docs/stable/generated/torch.split.html).
     #[track_caller]
     pub fn split(self, each: i64, dim: i64) -> Vec<Var<'t>> {
         named_parts(self, "split", None, || {
@@ -34,7 +37,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// At most that many parts of one size, the last one what is left: [`torch.chunk`](https://docs.pytorch.org/docs/stable/generated/torch.chunk.html).
+    /// At most that many parts of one size, the last one what is left:
+    /// [`torch.chunk`](https://docs.pytorch.org/docs/stable/generated/torch.chunk.html).
     #[track_caller]
     pub fn chunk(self, chunks: i64, dim: i64) -> Vec<Var<'t>> {
         named_parts(self, "chunk", count(chunks), || {
@@ -50,7 +54,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// That many parts of nearly one size: [`torch.tensor_split`](https://docs.pytorch.org/docs/stable/generated/torch.tensor_split.html) with a number.
+    /// That many parts of nearly one size:
+    /// [`torch.tensor_split`](https://docs.pytorch.org/docs/stable/generated/torch.tensor_split.html)
+    /// with a number.
     #[track_caller]
     pub fn tensor_split(self, sections: i64, dim: i64) -> Vec<Var<'t>> {
         named_parts(self, "tensor_split", count(sections), || {
@@ -65,7 +71,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Parts that begin at these positions: [`torch.tensor_split`](https://docs.pytorch.org/docs/stable/generated/torch.tensor_split.html) with a list.
+    /// Parts that begin at these positions:
+    /// [`torch.tensor_split`](https://docs.pytorch.org/docs/stable/generated/torch.tensor_split.html)
+    /// with a list.
     #[track_caller]
     pub fn split_at(self, indices: &[i64], dim: i64) -> Vec<Var<'t>> {
         named_parts(self, "split_at", Some(indices.len() + 1), || {
@@ -77,7 +85,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Every position of an axis, which goes: [`torch.unbind`](https://docs.pytorch.org/docs/stable/generated/torch.unbind.html).
+    /// Every position of an axis, which goes:
+    /// [`torch.unbind`](https://docs.pytorch.org/docs/stable/generated/torch.unbind.html).
     #[track_caller]
     pub fn unbind(self, dim: i64) -> Vec<Var<'t>> {
         named_parts(self, "unbind", None, || {
@@ -87,7 +96,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The axis that `hsplit`, `vsplit` and `dsplit` cut: the second, or the only one; the first; the third.
+    /// The axis that `hsplit`, `vsplit` and `dsplit` cut: the second, or the only one; the first;
+    /// the third.
     fn stacked_axis(self, name: &str) -> Made<i64> {
         let (least, axis) = match name {
             "vsplit" => (2, 0),
@@ -97,19 +107,22 @@ impl<'t> Var<'t> {
         if self.rank() < least { Err(format!("takes at least {least} axes")) } else { Ok(axis) }
     }
 
-    /// Equal parts side by side: [`torch.hsplit`](https://docs.pytorch.org/docs/stable/generated/torch.hsplit.html).
+    /// Equal parts side by side:
+    /// [`torch.hsplit`](https://docs.pytorch.org/docs/stable/generated/torch.hsplit.html).
     #[track_caller]
     pub fn hsplit(self, sections: i64) -> Vec<Var<'t>> {
         self.equal_parts("hsplit", sections)
     }
 
-    /// Equal parts one above the other: [`torch.vsplit`](https://docs.pytorch.org/docs/stable/generated/torch.vsplit.html).
+    /// Equal parts one above the other:
+    /// [`torch.vsplit`](https://docs.pytorch.org/docs/stable/generated/torch.vsplit.html).
     #[track_caller]
     pub fn vsplit(self, sections: i64) -> Vec<Var<'t>> {
         self.equal_parts("vsplit", sections)
     }
 
-    /// Equal parts along the third axis: [`torch.dsplit`](https://docs.pytorch.org/docs/stable/generated/torch.dsplit.html).
+    /// Equal parts along the third axis:
+    /// [`torch.dsplit`](https://docs.pytorch.org/docs/stable/generated/torch.dsplit.html).
     #[track_caller]
     pub fn dsplit(self, sections: i64) -> Vec<Var<'t>> {
         self.equal_parts("dsplit", sections)
@@ -127,7 +140,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The parts that end at these positions; each begins where the one before ends, and is empty if that lies behind.
+    /// The parts that end at these positions; each begins where the one before ends, and is empty
+    /// if that lies behind.
     fn between(self, axis: usize, ends: &[i64]) -> Vec<Var<'t>> {
         let mut from = 0;
         let part = |&to: &i64| {
@@ -138,7 +152,8 @@ impl<'t> Var<'t> {
         ends.iter().map(part).collect()
     }
 
-    /// Windows of `size` positions along an axis, one each `step`, as a new last axis: [`Tensor.unfold`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.unfold.html).
+    /// Windows of `size` positions along an axis, one each `step`, as a new last axis:
+    /// [`Tensor.unfold`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.unfold.html).
     #[track_caller]
     pub fn unfold(self, dim: i64, window: i64, step: i64) -> Var<'t> {
         named(self, "unfold", || {
@@ -180,7 +195,8 @@ fn ends(sizes: &[i64]) -> Vec<i64> {
         .collect()
 }
 
-/// How many parts a value of no type has. Chunks may be fewer than asked for, which its sizes would say.
+/// How many parts a value of no type has. Chunks may be fewer than asked for, which its sizes would
+/// say.
 fn count(parts: i64) -> Option<usize> {
     (1..=MOST_PARTS).contains(&parts).then_some(parts as usize)
 }

@@ -7,7 +7,8 @@ use crate::{Shape, Size, Var};
 use smallvec::SmallVec;
 
 impl<'t> Var<'t> {
-    /// Two axes exchanged: [`torch.transpose`](https://docs.pytorch.org/docs/stable/generated/torch.transpose.html).
+    /// Two axes exchanged:
+    /// [`torch.transpose`](https://docs.pytorch.org/docs/stable/generated/torch.transpose.html).
     #[track_caller]
     pub fn transpose(self, dim0: i64, dim1: i64) -> Var<'t> {
         named(self, "transpose", || {
@@ -27,7 +28,8 @@ impl<'t> Var<'t> {
         named(self, "m_t", || Ok(self.transpose(-2, -1)))
     }
 
-    /// Axes moved to other places, the others in their order: [`torch.movedim`](https://docs.pytorch.org/docs/stable/generated/torch.movedim.html).
+    /// Axes moved to other places, the others in their order:
+    /// [`torch.movedim`](https://docs.pytorch.org/docs/stable/generated/torch.movedim.html).
     #[track_caller]
     pub fn movedim(self, source: &[i64], destination: &[i64]) -> Var<'t> {
         named(self, "movedim", || {
@@ -52,7 +54,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Without the axes of `dims` that have size 1, of all axes if there are none: [`torch.squeeze`](https://docs.pytorch.org/docs/stable/generated/torch.squeeze.html).
+    /// Without the axes of `dims` that have size 1, of all axes if there are none:
+    /// [`torch.squeeze`](https://docs.pytorch.org/docs/stable/generated/torch.squeeze.html).
     #[track_caller]
     pub fn squeeze(self, dims: &[i64]) -> Var<'t> {
         named(self, "squeeze", || {
@@ -74,7 +77,8 @@ impl<'t> Var<'t> {
         named(self, "reshape_as", || Ok(self.reshape_to(&other.shape())))
     }
 
-    /// The axes from `start` up to and with `end` as one: [`torch.flatten`](https://docs.pytorch.org/docs/stable/generated/torch.flatten.html).
+    /// The axes from `start` up to and with `end` as one:
+    /// [`torch.flatten`](https://docs.pytorch.org/docs/stable/generated/torch.flatten.html).
     #[track_caller]
     pub fn flatten(self, start: i64, end: i64) -> Var<'t> {
         named(self, "flatten", || {
@@ -92,7 +96,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// One axis as several, of which one size may be -1: [`torch.unflatten`](https://docs.pytorch.org/docs/stable/generated/torch.unflatten.html).
+    /// One axis as several, of which one size may be -1:
+    /// [`torch.unflatten`](https://docs.pytorch.org/docs/stable/generated/torch.unflatten.html).
     #[track_caller]
     pub fn unflatten(self, dim: i64, sizes: &[i64]) -> Var<'t> {
         named(self, "unflatten", || {
@@ -129,7 +134,8 @@ impl<'t> Var<'t> {
         named(self, "ravel", || Ok(self.reshape_to(&Shape::new(&[self.ty().numel()]))))
     }
 
-    /// With at least that many axes, the new ones as PyTorch's `atleast_1d`, `atleast_2d` and `atleast_3d` place them.
+    /// With at least that many axes, the new ones as PyTorch's `atleast_1d`, `atleast_2d` and
+    /// `atleast_3d` place them.
     #[track_caller]
     pub fn at_least(self, axes: usize) -> Var<'t> {
         named(self, "at_least", || {
@@ -146,7 +152,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The positions `start` up to `start + length` of an axis: [`torch.narrow`](https://docs.pytorch.org/docs/stable/generated/torch.narrow.html).
+    /// The positions `start` up to `start + length` of an axis:
+    /// [`torch.narrow`](https://docs.pytorch.org/docs/stable/generated/torch.narrow.html).
     #[track_caller]
     pub fn narrow(self, dim: i64, start: i64, length: i64) -> Var<'t> {
         named(self, "narrow", || {
@@ -160,7 +167,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Position `index` of an axis, which goes: [`torch.select`](https://docs.pytorch.org/docs/stable/generated/torch.select.html).
+    /// Position `index` of an axis, which goes:
+    /// [`torch.select`](https://docs.pytorch.org/docs/stable/generated/torch.select.html).
     #[track_caller]
     pub fn select(self, dim: i64, index: i64) -> Var<'t> {
         named(self, "select", || {
@@ -173,7 +181,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Every `step`-th position of an axis, with bounds as Python has them: negative ones count from the end, ones beyond an end mean it.
+    /// Every `step`-th position of an axis, with bounds as Python has them: negative ones count
+    /// from the end, ones beyond an end mean it.
     #[track_caller]
     pub fn slice_of(self, dim: i64, start: Option<i64>, end: Option<i64>, step: i64) -> Var<'t> {
         named(self, "slice_of", || {
@@ -188,7 +197,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The whole tensor `repeats[i]` times along axis `i`, with new axes in front if there are more: [`Tensor.repeat`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.repeat.html).
+    /// The whole tensor `repeats[i]` times along axis `i`, with new axes in front if there are
+    /// more:
+    /// [`Tensor.repeat`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.repeat.html).
     #[track_caller]
     pub fn repeat(self, repeats: &[i64]) -> Var<'t> {
         named(self, "repeat", || {
@@ -210,7 +221,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// As [`repeat`](Var::repeat), once along axes in front that `dims` leaves out: [`torch.tile`](https://docs.pytorch.org/docs/stable/generated/torch.tile.html).
+    /// As [`repeat`](Var::repeat), once along axes in front that `dims` leaves out:
+    /// [`torch.tile`](https://docs.pytorch.org/docs/stable/generated/torch.tile.html).
     #[track_caller]
     pub fn tile(self, dims: &[i64]) -> Var<'t> {
         named(self, "tile", || {
@@ -220,7 +232,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Each position `repeats` times in a row, along an axis or of all elements: [`torch.repeat_interleave`](https://docs.pytorch.org/docs/stable/generated/torch.repeat_interleave.html).
+    /// Each position `repeats` times in a row, along an axis or of all elements:
+    /// [`torch.repeat_interleave`](https://docs.pytorch.org/docs/stable/generated/torch.repeat_interleave.html).
     #[track_caller]
     pub fn repeat_interleave(self, repeats: i64, dim: Option<i64>) -> Var<'t> {
         named(self, "repeat_interleave", || {
@@ -238,7 +251,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Summed over what would have to be repeated to become this shape: [`Tensor.sum_to_size`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.sum_to_size.html).
+    /// Summed over what would have to be repeated to become this shape:
+    /// [`Tensor.sum_to_size`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.sum_to_size.html).
     #[track_caller]
     pub fn sum_to_size(self, sizes: &[i64]) -> Var<'t> {
         named(self, "sum_to_size", || {

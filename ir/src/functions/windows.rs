@@ -52,9 +52,10 @@ impl Moves {
 }
 
 impl<'t> Var<'t> {
-    /// What windows over the last two axes see, one column for each window: `[batch, channels * positions, windows]`, without the batch for one image:
-    /// [`torch.nn.functional.unfold`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.unfold.html). Each list has a number
-    /// for both axes or one each.
+    /// What windows over the last two axes see, one column for each window:
+    /// `[batch, channels * positions, windows]`, without the batch for one image:
+    /// [`torch.nn.functional.unfold`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.unfold.html).
+    /// Each list has a number for both axes or one each.
     ///
     /// ```
     /// use tracecast_ir::ops::prelude::*;
@@ -87,8 +88,10 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The sums of what columns say of each element of images of that size: the transpose of [`im2col`](Var::im2col), as in
-    /// [`torch.nn.functional.fold`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.fold.html). 16-bit floats are added up in f32.
+    /// The sums of what columns say of each element of images of that size: the transpose of
+    /// [`im2col`](Var::im2col), as in
+    /// [`torch.nn.functional.fold`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.fold.html).
+    /// 16-bit floats are added up in f32.
     #[track_caller]
     pub fn col2im(
         self,

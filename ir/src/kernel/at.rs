@@ -22,7 +22,8 @@ impl Kernel {
     /// ```
     ///
     /// # Errors
-    /// If a name has no value, or a size has no number: it is too large, divides by zero, or is the negative length of an axis.
+    /// If a name has no value, or a size has no number: it is too large, divides by zero, or is the
+    /// negative length of an axis.
     pub fn at(&self, values: &Values) -> Result<Kernel, String> {
         let mut kernel = self.clone();
         if self.names.is_empty() {
@@ -44,7 +45,8 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// The same kernel with `a0`, `a1` and so on for its names in order, so that equal kernels are equal whatever their programs call sizes.
+    /// The same kernel with `a0`, `a1` and so on for its names in order, so that equal kernels are
+    /// equal whatever their programs call sizes.
     #[must_use]
     pub fn renumbered(&self) -> Kernel {
         let mut kernel = self.clone();
@@ -115,8 +117,8 @@ fn constant(body: &Body, arguments: &[Number]) -> Body {
     Body::from(insts)
 }
 
-/// The bits that an argument has as a number of a scalar type, unless it depends on names: computed in f64 and rounded to the type; a size that
-/// is read as an i64 is exact.
+/// The bits that an argument has as a number of a scalar type, unless it depends on names: computed
+/// in f64 and rounded to the type; a size that is read as an i64 is exact.
 pub fn argument_bits(argument: Number, ty: Scalar) -> Option<u64> {
     match (argument, ty) {
         (Number::Size(size), Scalar::I64) => size.number().map(|number| number as u64),

@@ -1,13 +1,17 @@
 //! What attention computes, and in which order: [`Attend`], run here on one number after another.
 //!
-//! Scores are one chain of fused multiply-adds over the width, times the scale, plus the mask. Keys come in blocks of [`KEYS`]: the largest score
-//! so far is brought up to date, what has been summed is multiplied by what that makes of it, weights `e^(score - largest)` are summed in
-//! [`LANES`] lanes that are folded in halves, and values are added to the sums in the order of keys. A weight of zero takes no part, so
-//! that nothing behind a mask is read into a result, a NaN included. In the end sums are divided by the sum of weights; of a query that sees no key
-//! the result is zero. Gradients are chains in the order of keys, or of heads and queries, without blocks.
+//! Scores are one chain of fused multiply-adds over the width, times the scale, plus the mask. Keys
+//! come in blocks of [`KEYS`]: the largest score so far is brought up to date, what has been summed
+//! is multiplied by what that makes of it, weights `e^(score - largest)` are summed in [`LANES`]
+//! lanes that are folded in halves, and values are added to the sums in the order of keys. A weight
+//! of zero takes no part, so that nothing behind a mask is read into a result, a NaN included. In
+//! the end sums are divided by the sum of weights; of a query that sees no key the result is zero.
+//! Gradients are chains in the order of keys, or of heads and queries, without blocks.
 //!
-//! Everything is computed in f32, in f64 for f64. Of 16-bit operands the weights, behind dropout, and the gradients of scores are rounded to their dtype where they are
-//! multiplied with values, queries and keys, as in PyTorch's kernels; sums of weights are those of unrounded ones, and each result is rounded once.
+//! Everything is computed in f32, in f64 for f64. Of 16-bit operands the weights, behind dropout,
+//! and the gradients of scores are rounded to their dtype where they are multiplied with values,
+//! queries and keys, as in PyTorch's kernels; sums of weights are those of unrounded ones, and each
+//! result is rounded once.
 
 use super::interpret::scalar::{Bits, read, write};
 use super::{Scalar, math, narrow, philox};
@@ -68,7 +72,8 @@ pub struct Drop<C = Size> {
     pub p: u64,
     /// Tells the draws of a program apart.
     pub stream: u32,
-    /// Key and step, and for a part of a larger batch the first element and how far apart elements lie along each axis.
+    /// Key and step, and for a part of a larger batch the first element and how far apart elements
+    /// lie along each axis.
     pub rng: Placed<C>,
     /// True for a part of a larger batch.
     pub part: bool,
@@ -87,8 +92,9 @@ pub struct Attend<C = Size> {
     pub mask: Option<Placed<C>>,
     /// Dropout.
     pub drop: Option<Drop<C>>,
-    /// Backward: the gradient of the result, over batch, queries and heads; the logarithms of the sums of weights; and what is taken from the
-    /// gradients of weights, both over batch, heads and queries.
+    /// Backward: the gradient of the result, over batch, queries and heads; the logarithms of the
+    /// sums of weights; and what is taken from the gradients of weights, both over batch, heads and
+    /// queries.
     pub given: Option<[Placed<C>; 3]>,
     /// Each query sees the keys up to its own position.
     pub causal: bool,
@@ -275,7 +281,8 @@ struct Run<'a> {
     drop: Option<(f32, u32, Seeds)>,
 }
 
-/// What draws are made of: key, step, the number of the first element, and how far apart elements lie along each axis.
+/// What draws are made of: key, step, the number of the first element, and how far apart elements
+/// lie along each axis.
 pub type Seeds = [i64; 7];
 
 /// The seeds of an operand.
@@ -311,7 +318,8 @@ impl Attend<i64> {
     /// The sizes as counts, of which products fit into an index with room for padding.
     ///
     /// # Errors
-    /// If one is negative, heads of keys do not divide those of queries, or there is too much to do.
+    /// If one is negative, heads of keys do not divide those of queries, or there is too much to
+    /// do.
     pub fn counts(&self) -> Result<Extents<usize>, String> {
         let count = |n: i64| usize::try_from(n).map_err(|_| format!("a size is {n}"));
         let Extents { batch, heads, shared, queries, keys, width, value } = self.extents;

@@ -1,6 +1,8 @@
-//! [`Cascade`]: the order in which the results of chunks become one, three levels of sums as in a cascade sum.
+//! [`Cascade`]: the order in which the results of chunks become one, three levels of sums as in a
+//! cascade sum.
 //!
-//! The error of a sum then grows with the length of a group and the number of the largest groups, not with the number of all chunks.
+//! The error of a sum then grows with the length of a group and the number of the largest groups,
+//! not with the number of all chunks.
 
 /// Results that are combined into one of the next level.
 pub const GROUP: usize = 64;
@@ -8,7 +10,8 @@ pub const GROUP: usize = 64;
 /// Levels of results. The last has groups of any length.
 pub const LEVELS: usize = 3;
 
-/// Results of chunks, one after another. [`GROUP`] of them are combined in order, as many of what these come to are combined in order, and the rest in order.
+/// Results of chunks, one after another. [`GROUP`] of them are combined in order, as many of what
+/// these come to are combined in order, and the rest in order.
 ///
 /// ```
 /// use tracecast_ir::kernel::{Cascade, GROUP};

@@ -10,8 +10,9 @@ pub struct Cost {
     pub read: u64,
     /// Bytes of the outputs.
     pub written: u64,
-    /// Arithmetic on numbers: one for an operation or a function of floats, two for a multiplication with addition; moves,
-    /// comparisons, conversions and index arithmetic count nothing.
+    /// Arithmetic on numbers: one for an operation or a function of floats, two for a
+    /// multiplication with addition; moves, comparisons, conversions and index arithmetic count
+    /// nothing.
     pub flops: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Scalar code for one element of a value: loads at leaves, an op's own rule elsewhere, views as index arithmetic.
+//! Scalar code for one element of a value: loads at leaves, an op's own rule elsewhere, views as
+//! index arithmetic.
 
 use super::index::{Index, gathered, seen_through, through};
 use super::{Access, Body, Check, Cmp, Guard, Inst, Load, Scalar, ScalarOp, Val};
@@ -116,7 +117,8 @@ impl<'a> Emitter<'a> {
         self.places.list[place].clone()
     }
 
-    /// Operands come first, from a list of what is to do: a chain of ops may be longer than the stack of a thread is deep.
+    /// Operands come first, from a list of what is to do: a chain of ops may be longer than the
+    /// stack of a thread is deep.
     fn emit_at(&mut self, value: ValueId, place: Place) -> Result<Val, String> {
         let mut todo: Vec<(ValueId, Place)> = vec![(value, place)];
         loop {
@@ -151,7 +153,8 @@ impl<'a> Emitter<'a> {
         self.place(Index::identity(self.rank, self.rank))
     }
 
-    /// The operands of elementwise ops and views, and where they are needed. Other ops are never chained in one kernel.
+    /// The operands of elementwise ops and views, and where they are needed. Other ops are never
+    /// chained in one kernel.
     fn operands_of(&mut self, node: NodeId, place: Place) -> SmallVec<[(ValueId, Place); 2]> {
         let args = self.graph.args(node);
         match super::build::lowering(self.graph, node) {
@@ -269,14 +272,16 @@ impl<'a> Emitter<'a> {
         rule(&mut cx)
     }
 
-    /// The result as its dtype holds it. Ops whose record says that they round nowhere give values of their operands' dtype.
+    /// The result as its dtype holds it. Ops whose record says that they round nowhere give values
+    /// of their operands' dtype.
     fn rounded(&mut self, node: NodeId, v: Val) -> Val {
         let n = self.graph.node(node);
         let dtype = n.results[0].dtype;
         if n.op.def().rounding.is_exact(dtype) { v } else { self.body.as_dtype(v, dtype) }
     }
 
-    /// An element of an index operand as an i64 within `0..size`, raising a check outside unless it is known to lie there.
+    /// An element of an index operand as an i64 within `0..size`, raising a check outside unless it
+    /// is known to lie there.
     pub(super) fn position(&mut self, node: NodeId, (of, raw): (ValueId, Val), size: Size) -> Val {
         match are_positions(self.graph, of, size) {
             true => self.body.convert(raw, Scalar::I64),

@@ -1,7 +1,8 @@
 //! The list of scalar functions: the name of each, and which definition in [`math`] it is.
 //!
-//! A new function is one entry in this list and its definition in [`math`]. Whoever needs a table of functions, such as a device with
-//! precompiled routines, makes it from [`Function::ALL`] with [`PerFunction`], and names none of them.
+//! A new function is one entry in this list and its definition in [`math`]. Whoever needs a table
+//! of functions, such as a device with precompiled routines, makes it from [`Function::ALL`] with
+//! [`PerFunction`], and names none of them.
 
 use super::math::{self, Double, Lane};
 
@@ -60,7 +61,8 @@ macro_rules! functions {
                 }
             }
 
-            /// True if its f64 form is a sequence of operations on lanes: [`Definition::of_doubles`].
+            /// True if its f64 form is a sequence of operations on lanes:
+            /// [`Definition::of_doubles`].
             pub const fn has_doubles(self) -> bool {
                 match self {
                     $(Function::$function => functions!(@runs $($doubles)?),)*
@@ -164,7 +166,8 @@ functions! {
 /// What kind of code a definition over lanes is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The same operations for every number: a compiler may write them wherever the function is called.
+    /// The same operations for every number: a compiler may write them wherever the function is
+    /// called.
     StraightLine,
     /// Some lanes need [`Lane::or_exact`] or [`Double::or_exact`]: a device calls a routine.
     Patched,
@@ -184,8 +187,9 @@ impl Function {
         self.with(Apply(x))
     }
 
-    /// How many units in the last place an f32 may be off at most. Below zero, where `lgamma` and `digamma` are differences of two
-    /// numbers, the units are those of the larger of these, and at least of 1.
+    /// How many units in the last place an f32 may be off at most. Below zero, where `lgamma` and
+    /// `digamma` are differences of two numbers, the units are those of the larger of these, and at
+    /// least of 1.
     pub const fn bound(self) -> f64 {
         match self {
             Function::Asinh => 2.25,
@@ -198,8 +202,10 @@ impl Function {
         }
     }
 
-    /// How many units in the last place an f64 may be off at most, of a function that [has a sequence](Function::has_doubles); of others that is not promised.
-    /// The units of `digamma` are at least of 1; below zero those of `lgamma` and `digamma` are as for [an f32](Function::bound).
+    /// How many units in the last place an f64 may be off at most, of a function that
+    /// [has a sequence](Function::has_doubles); of others that is not promised. The units of
+    /// `digamma` are at least of 1; below zero those of `lgamma` and `digamma` are as for
+    /// [an f32](Function::bound).
     pub const fn bound_of_doubles(self) -> Option<f64> {
         if !self.has_doubles() {
             return None;

@@ -1,7 +1,8 @@
-//! Conversions between the 16-bit floats and f32 or f64, in sequences of their own; [`narrow`](super::narrow) has those of any float.
+//! Conversions between the 16-bit floats and f32 or f64, in sequences of their own;
+//! [`narrow`](super::narrow) has those of any float.
 //!
-//! A NaN stays a NaN, and becomes quiet when narrowed; what is too large becomes infinite; subnormal results are kept. An f64 is narrowed directly:
-//! going through f32 would round twice.
+//! A NaN stays a NaN, and becomes quiet when narrowed; what is too large becomes infinite;
+//! subnormal results are kept. An f64 is narrowed directly: going through f32 would round twice.
 
 use super::narrow::narrow_to;
 use crate::dtype::{Float, Top};

@@ -12,7 +12,8 @@ use smallvec::{SmallVec, smallvec};
 pub enum Index {
     /// A position along every axis.
     Axes(SmallVec<[Position; 4]>),
-    /// A row-major element number: all that is known behind a reshape that merges axes of a computed value.
+    /// A row-major element number: all that is known behind a reshape that merges axes of a
+    /// computed value.
     Linear(Position),
 }
 
@@ -22,7 +23,8 @@ impl Index {
         Index::Axes((0..axes).map(|i| unit(i, rank)).collect())
     }
 
-    /// True if tensor axis `i` is loop axis `i` for all the tensor's axes, or all but a last axis of size 1.
+    /// True if tensor axis `i` is loop axis `i` for all the tensor's axes, or all but a last axis
+    /// of size 1.
     pub fn is_identity<T: Copy + Into<Size>>(&self, shape: &[Size], loops: &[T]) -> bool {
         let Index::Axes(axes) = self else { return false };
         let last = loops.len().saturating_sub(1);
@@ -72,7 +74,8 @@ pub fn linear(index: &Index, shape: &Shape) -> Option<Position> {
     }
 }
 
-/// The index into the operand of a view for an index into its result; `None` if it is not a function of this form.
+/// The index into the operand of a view for an index into its result; `None` if it is not a
+/// function of this form.
 pub fn through(graph: &Graph, node: NodeId, index: &Index) -> Option<Index> {
     let Body::Core { kernel: Lower::View(view), .. } = &graph.node(node).op.def().body else {
         return None;
@@ -122,8 +125,8 @@ pub fn through(graph: &Graph, node: NodeId, index: &Index) -> Option<Index> {
 /// Positions that have an element if each lies from 0 to below its size.
 pub(crate) type Bounds = SmallVec<[(Position, Size); 2]>;
 
-/// Where windows read for an index into their result, and the bounds of each axis along which that may be outside of the operand; `None` if the index
-/// is none of the loops' positions alone.
+/// Where windows read for an index into their result, and the bounds of each axis along which that
+/// may be outside of the operand; `None` if the index is none of the loops' positions alone.
 pub fn seen_through(graph: &Graph, node: NodeId, index: &Index) -> Option<(Index, Bounds)> {
     let Index::Axes(axes) = index else { return None };
     if axes.iter().any(|p| p.index.is_some()) {
@@ -155,15 +158,17 @@ fn still(rank: usize) -> Position {
     Position { strides: smallvec![Size::from(0); rank], ..Position::default() }
 }
 
-/// Whether the one position of an axis of size `from` is repeated along an axis of size `to`, where it is known that otherwise they are equal.
+/// Whether the one position of an axis of size `from` is repeated along an axis of size `to`, where
+/// it is known that otherwise they are equal.
 pub(super) fn repeats(graph: &Graph, from: Size, to: Size) -> bool {
     from != to && (from == 1 || from.has_names() && graph.sizes().proves(from.equals(1)))
 }
 
-/// The index before a reshape, if it is affine: matching runs of axes with equal element counts must be equal, or one axis
-/// before (apart from axes of size 1).
+/// The index before a reshape, if it is affine: matching runs of axes with equal element counts
+/// must be equal, or one axis before (apart from axes of size 1).
 ///
-/// Sizes are compared as they are written: what is equal for some values of names only stays a merge of all axes.
+/// Sizes are compared as they are written: what is equal for some values of names only stays a
+/// merge of all axes.
 fn reshaped(graph: &Graph, x: &TensorType, y: &TensorType, axes: &[Position]) -> Option<Index> {
     let (from, to) = (&x.shape[..], &y.shape[..]);
     if from.iter().any(|size| *size == 0) {
@@ -201,7 +206,8 @@ fn reshaped(graph: &Graph, x: &TensorType, y: &TensorType, axes: &[Position]) ->
     }
 }
 
-/// The index of a gather's first operand: `place` along `axis`, elsewhere that of the result. A tensor without axes is one element.
+/// The index of a gather's first operand: `place` along `axis`, elsewhere that of the result. A
+/// tensor without axes is one element.
 pub fn gathered(x: &Shape, axis: usize, axes: &[Position], place: Position) -> Index {
     if x.rank() == 0 {
         return Index::Linear(place);

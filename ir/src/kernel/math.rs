@@ -1,12 +1,15 @@
 //! The scalar functions of the language, defined down to the bits.
 //!
-//! Each function of an f32 is a fixed sequence of IEEE operations on a [`Lane`]. An interpreter runs it on `f32`, a device on
-//! vectors of them, and both get the same bits, whatever the width. `ir/tests/accuracy.rs` has the bound of each, in units in the last
-//! place of the exact value, subnormal numbers included; a NaN result may carry any payload. The functions of an f64 are
-//! sequences on a [`Double`] in the same way; of angles beyond a million they are those of the `libm` crate, which is plain Rust and the same on every machine.
+//! Each function of an f32 is a fixed sequence of IEEE operations on a [`Lane`]. An interpreter
+//! runs it on `f32`, a device on vectors of them, and both get the same bits, whatever the width.
+//! `ir/tests/accuracy.rs` has the bound of each, in units in the last place of the exact value,
+//! subnormal numbers included; a NaN result may carry any payload. The functions of an f64 are
+//! sequences on a [`Double`] in the same way; of angles beyond a million they are those of the
+//! `libm` crate, which is plain Rust and the same on every machine.
 //!
-//! The polynomials are minimax fits made for these sequences; the reductions are the classic ones: powers of two for `exp` and
-//! `log` (Cody and Waite), multiples of π/2 for `sin`, `cos` and `tan` (three parts up to 2^17, in f64 beyond).
+//! The polynomials are minimax fits made for these sequences; the reductions are the classic ones:
+//! powers of two for `exp` and `log` (Cody and Waite), multiples of π/2 for `sin`, `cos` and `tan`
+//! (three parts up to 2^17, in f64 beyond).
 
 mod double;
 mod error_function;
@@ -31,14 +34,14 @@ pub use trigonometric::{acos, asin, atan, cos, sin, tan};
 
 /// The length of the blocks along `k` in which a contraction is summed.
 ///
-/// Within a block the accumulator starts at zero and takes `fma(a, b, acc)` in order of `k`; block sums are added in order,
-/// beginning with the first block's sum itself.
+/// Within a block the accumulator starts at zero and takes `fma(a, b, acc)` in order of `k`; block
+/// sums are added in order, beginning with the first block's sum itself.
 pub const CONTRACT_BLOCK: usize = 512;
 
 /// One f32 or a vector of them, with the operations the functions are made of.
 ///
-/// Every operation acts on each lane alone and rounds once, to nearest even, with subnormals kept. Masks are `Bits` with all bits
-/// of a lane set or none.
+/// Every operation acts on each lane alone and rounds once, to nearest even, with subnormals kept.
+/// Masks are `Bits` with all bits of a lane set or none.
 pub trait Lane: Copy {
     /// The same lanes as 32-bit integers, wrapping.
     type Bits: Copy;
@@ -89,7 +92,8 @@ pub trait Lane: Copy {
     fn sar<const N: i32>(a: Self::Bits) -> Self::Bits;
     /// The mask of integer equality.
     fn int_eq(a: Self::Bits, b: Self::Bits) -> Self::Bits;
-    /// `self` times two to the power of `n`, which also comes as an integer, between -252 and 254; rounded once. `self` is 2^-20 to 4, or NaN.
+    /// `self` times two to the power of `n`, which also comes as an integer, between -252 and 254;
+    /// rounded once. `self` is 2^-20 to 4, or NaN.
     #[inline(always)]
     fn scale(self, n: Self, whole: Self::Bits) -> Self {
         let _ = n;
@@ -102,13 +106,15 @@ pub trait Lane: Copy {
         let raised = self.mul(power_of_two(Self::int_add(whole, Self::splat_bits(64))));
         raised.mul(Self::splat(1.0 / 18_446_744_073_709_551_616.0))
     }
-    /// `e` and `m` with `self = 2^e m`, `m` from 1 to below 2, for numbers above zero. Zeros have -inf and 1, infinity has inf and 1; below zero `m` is
-    /// NaN and `e` any number or infinite, and of a NaN both or one of them are NaN.
+    /// `e` and `m` with `self = 2^e m`, `m` from 1 to below 2, for numbers above zero. Zeros have
+    /// -inf and 1, infinity has inf and 1; below zero `m` is NaN and `e` any number or infinite,
+    /// and of a NaN both or one of them are NaN.
     #[inline(always)]
     fn parts(self) -> (Self, Self) {
         parts_of_bits(self)
     }
-    /// `self`, with `exact(x)` in the lanes where `self` is not to be used: those with the mask clear.
+    /// `self`, with `exact(x)` in the lanes where `self` is not to be used: those with the mask
+    /// clear.
     fn or_exact(self, good: Self::Bits, x: Self, exact: fn(f32) -> f32) -> Self;
 }
 
@@ -161,7 +167,8 @@ pub fn exp_of_negative<L: Lane>(x: L) -> L {
     p.scale_down(n, whole)
 }
 
-/// `e` to the power `x + low`, from -170 to 170: a number about 1, and the power of two to multiply it with, for [`Lane::scale`].
+/// `e` to the power `x + low`, from -170 to 170: a number about 1, and the power of two to multiply
+/// it with, for [`Lane::scale`].
 #[inline(always)]
 fn exp_parts<L: Lane>(x: L, low: Option<L>) -> (L, L, L::Bits) {
     let t = x.fma(L::splat(std::f32::consts::LOG2_E), L::splat(SHIFTER));
@@ -175,7 +182,8 @@ fn exp_parts<L: Lane>(x: L, low: Option<L>) -> (L, L, L::Bits) {
     (p, n, L::int_sub(t.bits(), L::splat_bits(SHIFTER.to_bits())))
 }
 
-/// [`Lane::scale`] made of products: of two factors, since `2^n` alone may be out of range; only the last product can be inexact.
+/// [`Lane::scale`] made of products: of two factors, since `2^n` alone may be out of range; only
+/// the last product can be inexact.
 #[inline(always)]
 pub fn scale_in_steps<L: Lane>(p: L, n: L::Bits) -> L {
     let half = L::sar::<1>(n);
@@ -191,11 +199,12 @@ pub fn log<L: Lane>(x: L) -> L {
     e.fma(L::splat(LOG_2[0]), r)
 }
 
-/// ln 2 as a number below it and the rest: both above zero, so that an infinite exponent makes an infinite logarithm.
+/// ln 2 as a number below it and the rest: both above zero, so that an infinite exponent makes an
+/// infinite logarithm.
 const LOG_2: [f32; 2] = [f32::from_bits(0x3f31_7217), 5.769_999e-8];
 
-/// `e` and `f` with `x = 2^e (1 + f)`, `1 + f` from sqrt(1/2) to sqrt(2). Zeros have `e` -inf, infinity has inf, and `f` is 0 there; below zero
-/// and for NaN `f` is NaN.
+/// `e` and `f` with `x = 2^e (1 + f)`, `1 + f` from sqrt(1/2) to sqrt(2). Zeros have `e` -inf,
+/// infinity has inf, and `f` is 0 there; below zero and for NaN `f` is NaN.
 #[inline(always)]
 fn split<L: Lane>(x: L) -> (L, L) {
     let (e, m) = x.parts();
@@ -219,7 +228,8 @@ pub fn parts_of_bits<L: Lane>(x: L) -> (L, L) {
     (e, L::select(x.lt(zero), L::splat(f32::NAN), L::from_bits(m)))
 }
 
-/// The integer `n` and `m` from sqrt(1/2) to sqrt(2) with `x = 2^n m`, for finite `x` above zero that is not subnormal.
+/// The integer `n` and `m` from sqrt(1/2) to sqrt(2) with `x = 2^n m`, for finite `x` above zero
+/// that is not subnormal.
 #[inline(always)]
 fn exponent_of<L: Lane>(x: L) -> (L::Bits, L) {
     let root_half = L::splat_bits(0x3f35_04f3);
@@ -234,7 +244,8 @@ fn whole_to_float<L: Lane>(n: L::Bits) -> L {
     L::from_bits(L::int_add(n, L::splat_bits(SHIFTER.to_bits()))).sub(L::splat(SHIFTER))
 }
 
-/// `z` and `t` with `log(1 + f) = f - z/2 + t`, `1 + f` from sqrt(1/2) to sqrt(2); `z` is the square of `f`.
+/// `z` and `t` with `log(1 + f) = f - z/2 + t`, `1 + f` from sqrt(1/2) to sqrt(2); `z` is the
+/// square of `f`.
 #[inline(always)]
 fn log_tail<L: Lane>(f: L) -> (L, L) {
     let z = f.mul(f);
@@ -258,7 +269,8 @@ fn log_tail<L: Lane>(f: L) -> (L, L) {
 
 /// The hyperbolic tangent.
 ///
-/// `(e^2x - 1) / (e^2x + 1)`, with the numerator made directly; a polynomial where rounding the denominator would show.
+/// `(e^2x - 1) / (e^2x + 1)`, with the numerator made directly; a polynomial where rounding the
+/// denominator would show.
 #[inline(always)]
 pub fn tanh<L: Lane>(x: L) -> L {
     const HALF_LN2: f32 = 0.5 * f32::from_bits(0x3f31_7218);

@@ -1,31 +1,42 @@
 //! What a device compiles: a [`Kernel`] is loops, loads, straight-line scalar code, and stores.
 //!
-//! Its form is its loops, of which each in [`Form`] has a file. A [`Nest`] runs stages along rows: with one stage and no reduction it is a *map*, with
-//! reductions a *rows* kernel, with [`Sink::Column`] it accumulates down the rows as well. A [`Contract`] multiplies and sums
-//! over an inner axis, and may accumulate its results down the rows. A [`Scatter`] combines values with what is at computed places. [`Lines`] scans operands
-//! along an axis, or puts their elements in order. An [`Attention`] weighs values by how queries meet keys. A [`Transposed`]
-//! sums over windows that are evenly apart.
+//! Its form is its loops, of which each in [`Form`] has a file. A [`Nest`] runs stages along rows:
+//! with one stage and no reduction it is a *map*, with reductions a *rows* kernel, with
+//! [`Sink::Column`] it accumulates down the rows as well. A [`Contract`] multiplies and sums over
+//! an inner axis, and may accumulate its results down the rows. A [`Scatter`] combines values with
+//! what is at computed places. [`Lines`] scans operands along an axis, or puts their elements in
+//! order. An [`Attention`] weighs values by how queries meet keys. A [`Transposed`] sums over
+//! windows that are evenly apart.
 //!
-//! Views cost nothing: they are the strides of an [`Access`]. Inside a kernel scalars are f32, f64, i32, i64 or bool; 16-bit
-//! floats exist at loads, at stores and at [`ScalarOp::Round`].
+//! Views cost nothing: they are the strides of an [`Access`]. Inside a kernel scalars are f32, f64,
+//! i32, i64 or bool; 16-bit floats exist at loads, at stores and at [`ScalarOp::Round`].
 //!
 //! # Order of accumulation
 //!
-//! Reductions are defined down to the bits, so that no device, fusion, vector width or thread count changes a result:
+//! Reductions are defined down to the bits, so that no device, fusion, vector width or thread count
+//! changes a result:
 //!
-//! * **Along a row** of `n` positions (the nest's inner axis): the row is cut into chunks of [`ROW_CHUNK`] positions. In a chunk,
-//!   lane `p % LANES` of [`LANES`] accumulators takes position `p`, in order, starting from the reduction's identity; then lanes
-//!   `l` and `l + 16` are combined, then `l + 8`, `l + 4`, `l + 2`, `l + 1`. Chunk results are combined as a [`Cascade`].
-//!   A row of fewer than [`SHORT_ROW`] positions is combined in order, as PyTorch does with rows that do not fill a vector of AVX-512.
-//! * **Down a column** of `n` rows (the reduced outer axes, counted row-major): rows are cut into chunks of [`COLUMN_CHUNK`]; a chunk
-//!   combines its rows in order, starting from the identity; chunk results are combined as a [`Cascade`].
-//! * **A cascade** combines [`GROUP`] chunk results in order, starting with the first; as many of these results in order; and the rest in order.
-//! * **A contraction** is summed in blocks of [`math::CONTRACT_BLOCK`]: fused multiply-adds in order from zero within a block, block sums
-//!   added in order.
-//! * **A scatter** takes sources in row-major order: each is added to what the base has at its place, multiplied with it, compared, or put there.
-//! * **A transposed convolution** is summed as a contraction, over the channels of a group and the positions of a window that an element meets, in row-major order.
-//! * **Attention** takes keys in blocks, and rescales what is summed so far for each ([`attention`]).
-//! * **A scan** takes the positions of a line one after another, without lanes or chunks ([`mod@line`]).
+//! * **Along a row** of `n` positions (the nest's inner axis): the row is cut into chunks of
+//!   [`ROW_CHUNK`] positions. In a chunk, lane `p % LANES` of [`LANES`] accumulators takes position
+//!   `p`, in order, starting from the reduction's identity; then lanes `l` and `l + 16` are
+//!   combined, then `l + 8`, `l + 4`, `l + 2`, `l + 1`. Chunk results are combined as a
+//!   [`Cascade`]. A row of fewer than [`SHORT_ROW`] positions is combined in order, as PyTorch does
+//!   with rows that do not fill a vector of AVX-512.
+//! * **Down a column** of `n` rows (the reduced outer axes, counted row-major): rows are cut into
+//!   chunks of [`COLUMN_CHUNK`]; a chunk combines its rows in order, starting from the identity;
+//!   chunk results are combined as a [`Cascade`].
+//! * **A cascade** combines [`GROUP`] chunk results in order, starting with the first; as many of
+//!   these results in order; and the rest in order.
+//! * **A contraction** is summed in blocks of [`math::CONTRACT_BLOCK`]: fused multiply-adds in
+//!   order from zero within a block, block sums added in order.
+//! * **A scatter** takes sources in row-major order: each is added to what the base has at its
+//!   place, multiplied with it, compared, or put there.
+//! * **A transposed convolution** is summed as a contraction, over the channels of a group and the
+//!   positions of a window that an element meets, in row-major order.
+//! * **Attention** takes keys in blocks, and rescales what is summed so far for each
+//!   ([`attention`]).
+//! * **A scan** takes the positions of a line one after another, without lanes or chunks
+//!   ([`mod@line`]).
 //!
 //! A form that reduces in one of these orders says in its own file in which.
 //!
@@ -33,9 +44,11 @@
 //!
 //! # Sizes that are names
 //!
-//! Extents, offsets, strides and bounds are [`Size`]s: numbers, or expressions of the names in [`Kernel::names`]. A kernel with names means the
-//! kernel with numbers in their place ([`Kernel::at`]), which is what the interpreter runs; every form and every order above holds for each
-//! set of numbers. What scalar code needs of names it reads as an argument ([`ScalarOp::Argument`]).
+//! Extents, offsets, strides and bounds are [`Size`]s: numbers, or expressions of the names in
+//! [`Kernel::names`]. A kernel with names means the kernel with numbers in their place
+//! ([`Kernel::at`]), which is what the interpreter runs; every form and every order above holds for
+//! each set of numbers. What scalar code needs of names it reads as an argument
+//! ([`ScalarOp::Argument`]).
 
 mod at;
 pub mod attention;
@@ -86,27 +99,31 @@ pub struct Kernel {
     pub inputs: Vec<TensorType>,
     /// The buffers it writes, every element of each.
     pub outputs: Vec<Output>,
-    /// If set, the kernel runs only when this input, one f32, is zero; otherwise every output keeps what it held. Every output
-    /// then is an update.
+    /// If set, the kernel runs only when this input, one f32, is zero; otherwise every output keeps
+    /// what it held. Every output then is an update.
     pub when: Option<usize>,
     /// The data errors it can raise.
     pub checks: Vec<Check>,
-    /// What [`ScalarOp::Argument`] gives: numbers that depend on names. Each is computed in f64, then rounded to the type of the instruction;
-    /// a size that is read as an integer is exact.
+    /// What [`ScalarOp::Argument`] gives: numbers that depend on names. Each is computed in f64,
+    /// then rounded to the type of the instruction; a size that is read as an integer is exact.
     pub arguments: Vec<Number>,
-    /// The names that sizes and arguments depend on, in order of first use; empty if all of them are numbers ([`Kernel::at`]).
+    /// The names that sizes and arguments depend on, in order of first use; empty if all of them
+    /// are numbers ([`Kernel::at`]).
     pub names: Vec<NamedSize>,
     /// The loops.
     pub form: Form,
 }
 
-/// What a device's kernels can do besides what every device's can, as data that plans and passes may ask.
+/// What a device's kernels can do besides what every device's can, as data that plans and passes
+/// may ask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// The forms that may have names in their sizes: one kernel then serves all sizes.
     pub sizes: Vec<FormKind>,
-    /// The forms that there is code for. An op of another form is compiled as the ops that it can be made of ([`OpDef::parts`](crate::op::OpDef::parts)). If it can be
-    /// made of none, its kernel is loaded all the same, so that only a form for which there is such a choice need be in the list.
+    /// The forms that there is code for. An op of another form is compiled as the ops that it can
+    /// be made of ([`OpDef::parts`](crate::op::OpDef::parts)). If it can be made of none, its
+    /// kernel is loaded all the same, so that only a form for which there is such a choice need be
+    /// in the list.
     pub forms: Vec<FormKind>,
 }
 
@@ -115,7 +132,8 @@ pub struct Capabilities {
 pub struct Output {
     /// Its type.
     pub ty: TensorType,
-    /// The input whose buffer this output may replace in place: each element is read only at the position where it is written.
+    /// The input whose buffer this output may replace in place: each element is read only at the
+    /// position where it is written.
     pub update: Option<usize>,
 }
 
@@ -124,7 +142,8 @@ pub struct Output {
 pub struct Check {
     /// What went wrong, such as `index out of range`.
     pub message: String,
-    /// The range from the first to before the second within which something had to lie, if the message is about one.
+    /// The range from the first to before the second within which something had to lie, if the
+    /// message is about one.
     pub range: Option<[Size; 2]>,
     /// The op that asked for it.
     pub op: String,
@@ -133,8 +152,8 @@ pub struct Check {
 }
 
 impl Check {
-    /// The message, with the range, and with what was found if it is known. Numbers of more than 47 bits are not named: a device may keep
-    /// the number and that of the check in one word.
+    /// The message, with the range, and with what was found if it is known. Numbers of more than 47
+    /// bits are not named: a device may keep the number and that of the check in one word.
     pub fn says(&self, found: Option<i64>) -> String {
         match found.filter(|found| found.unsigned_abs() < (1 << 47) - 1) {
             Some(found) => format!("{}, found {found}", self.expects()),
@@ -192,8 +211,9 @@ pub struct Load {
     pub access: Access,
 }
 
-/// An element of a buffer as a function of the loop positions: `offset + Σ strides[axis] * position + Σ indirect[i] * index[i]`. In a kernel
-/// they are sizes; who compiles kernels of numbers alone may take it of numbers.
+/// An element of a buffer as a function of the loop positions: `offset + Σ strides[axis] *
+/// position + Σ indirect[i] * index[i]`. In a kernel they are sizes; who compiles kernels of
+/// numbers alone may take it of numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Access<N = Size> {
     /// In elements.
@@ -266,7 +286,8 @@ pub struct Stage {
 /// Where a value of a stage goes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Sink {
-    /// To an output slot, narrowed to its dtype (16-bit floats round to nearest even). In an `Once` stage, once per row.
+    /// To an output slot, narrowed to its dtype (16-bit floats round to nearest even). In an `Once`
+    /// stage, once per row.
     Store {
         /// The output slot (see [`Segment::outputs`]).
         output: usize,
@@ -300,7 +321,8 @@ pub enum Sink {
         /// The register.
         register: usize,
     },
-    /// Down the outer axes whose stride is 0, into an output slot of the accumulator's dtype; the others are kept. The row axis is always kept. Only in `Row` stages.
+    /// Down the outer axes whose stride is 0, into an output slot of the accumulator's dtype; the
+    /// others are kept. The row axis is always kept. Only in `Row` stages.
     Column {
         /// How; not `ArgMax`.
         reduction: Reduction,
@@ -313,8 +335,9 @@ pub enum Sink {
         /// For each axis, whether it is kept; the kept axes in order are the axes of the output.
         kept: SmallVec<[bool; 4]>,
     },
-    /// The largest of all positions, at least 0, into the only element of an output slot of the value's type. The values are magnitudes,
-    /// none of them negative or `-0.0`, so that no order shows; NaN is the largest. Only in `Row` stages.
+    /// The largest of all positions, at least 0, into the only element of an output slot of the
+    /// value's type. The values are magnitudes, none of them negative or `-0.0`, so that no order
+    /// shows; NaN is the largest. Only in `Row` stages.
     Largest {
         /// What.
         value: Val,

@@ -1,10 +1,12 @@
-//! Conversions between the low-precision floats and f32 or f64: to nearest even, with a single rounding.
+//! Conversions between the low-precision floats and f32 or f64: to nearest even, with a single
+//! rounding.
 //!
-//! Each is computed from the dtype's row of the table ([`Float`]); those of f16 and bf16, which every program uses, have
-//! sequences of their own in [`half`]. The bits of an element are those of its bytes, little-endian.
+//! Each is computed from the dtype's row of the table ([`Float`]); those of f16 and bf16, which
+//! every program uses, have sequences of their own in [`half`]. The bits of an element are those of
+//! its bytes, little-endian.
 //!
-//! A NaN stays a NaN, and becomes quiet when narrowed; subnormal results are kept. What is too large becomes infinite, or NaN in a
-//! float without infinities.
+//! A NaN stays a NaN, and becomes quiet when narrowed; subnormal results are kept. What is too
+//! large becomes infinite, or NaN in a float without infinities.
 
 use super::half;
 use crate::dtype::{DType, Float, Top, power_of_two};
@@ -80,7 +82,8 @@ pub fn narrow_f64(dtype: DType, x: f64) -> u16 {
     }
 }
 
-/// The value of a low-precision float nearest to an f32; of other dtypes, which hold every f32, the number itself.
+/// The value of a low-precision float nearest to an f32; of other dtypes, which hold every f32, the
+/// number itself.
 #[inline]
 pub fn round(dtype: DType, x: f32) -> f32 {
     if dtype.is_low() { widen(dtype, narrow(dtype, x)) } else { x }
@@ -159,7 +162,8 @@ pub(super) fn narrow_to(float: Float, x: f64) -> u16 {
     if exponent > float.most_exponent() {
         return beyond;
     }
-    // Below the normal numbers the step stays that of the smallest exponent; f64 subnormals are far below half a step.
+    // Below the normal numbers the step stays that of the smallest exponent; f64 subnormals are far
+    // below half a step.
     let lost = 52 - float.fraction_bits as i32 + (float.least_exponent() - exponent).max(0);
     if lost > 54 || biased == 0 {
         return unsigned;
@@ -169,7 +173,8 @@ pub(super) fn narrow_to(float: Float, x: f64) -> u16 {
     let rest = significand - (kept << lost);
     let half = 1u64 << (lost - 1);
     let rounded = kept + u64::from(rest > half || rest == half && kept & 1 == 1);
-    // A normal number's leading bit adds one to its exponent field; a carry out of the fraction does so too.
+    // A normal number's leading bit adds one to its exponent field; a carry out of the fraction
+    // does so too.
     let field = (exponent - float.least_exponent()).max(0) as u64;
     let magnitude = (field << float.fraction_bits) + rounded;
     match magnitude {

@@ -1,8 +1,9 @@
 //! Random bits as a pure function of where they are used: Philox-4x32-10.
 //!
-//! The generator of Salmon, Moraes, Dror and Shaw ("Parallel random numbers: as easy as 1, 2, 3", 2011) maps a counter of four
-//! words and a key of two to four random words. Nothing is carried from one draw to the next, so any element can be drawn
-//! anywhere, in any order, by any number of threads.
+//! The generator of Salmon, Moraes, Dror and Shaw ("Parallel random numbers: as easy as 1, 2,
+//! 3", 2011) maps a counter of four words and a key of two to four random words. Nothing is
+//! carried from one draw to the next, so any element can be drawn anywhere, in any order, by
+//! any number of threads.
 
 /// What the first and third word of a counter are multiplied by in a round.
 pub const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
@@ -38,7 +39,8 @@ pub fn next_key(key: [u32; 2]) -> [u32; 2] {
 
 /// The words of elements `4 * quad` to `4 * quad + 3` of a stream.
 ///
-/// The counter is the quad's two halves (low first), the low half of `step`, and the stream; the key is its two halves.
+/// The counter is the quad's two halves (low first), the low half of `step`, and the stream; the
+/// key is its two halves.
 #[inline(always)]
 pub fn random_quad(key: i64, step: i64, stream: u32, quad: u64) -> [u32; 4] {
     philox(

@@ -1,8 +1,9 @@
 //! The reductions of the language, and every fact about them that others decide by.
 //!
-//! A new reduction is a variant here with its row in each method; the interpreter, the verifier and devices ask these methods and
-//! name no reduction themselves. The order in which values are combined is no fact of a reduction: it is the same for all (see
-//! [`kernel`](super)). What [`Reduction::combine`] computes stands in `eval`, with the rest of the arithmetic.
+//! A new reduction is a variant here with its row in each method; the interpreter, the verifier and
+//! devices ask these methods and name no reduction themselves. The order in which values are
+//! combined is no fact of a reduction: it is the same for all (see [`kernel`](super)). What
+//! [`Reduction::combine`] computes stands in `eval`, with the rest of the arithmetic.
 
 use super::{Scalar, ScalarOp};
 use crate::DType;
@@ -89,7 +90,8 @@ impl Reduction {
         }
     }
 
-    /// The bits, as in [`ScalarOp::Const`], of the value that a reduction of `ty` starts from, and that a reduction of nothing gives.
+    /// The bits, as in [`ScalarOp::Const`], of the value that a reduction of `ty` starts from, and
+    /// that a reduction of nothing gives.
     ///
     /// A reduction to a position starts from the value that any other beats, at position 0.
     ///
@@ -117,13 +119,15 @@ impl Reduction {
         if self.is_position() { DType::I64 } else { dtype }
     }
 
-    /// True if the result is a position along the row and no value: then there is no such reduction down columns.
+    /// True if the result is a position along the row and no value: then there is no such reduction
+    /// down columns.
     pub const fn is_position(self) -> bool {
         matches!(self.combines(), Combine::Position(_))
     }
 
-    /// True if the combination of two values may be a third one, which is rounded: then what is accumulated is to be no narrower
-    /// than f32, and its order shows. Other reductions pick one of the values, in any order the same.
+    /// True if the combination of two values may be a third one, which is rounded: then what is
+    /// accumulated is to be no narrower than f32, and its order shows. Other reductions pick one of
+    /// the values, in any order the same.
     pub const fn accumulates(self) -> bool {
         match self {
             Reduction::Sum | Reduction::Prod => true,
@@ -136,7 +140,8 @@ impl Reduction {
         !self.accumulates() && !self.is_position()
     }
 
-    /// True if the identity combined with any value of `ty` is that value, bit by bit. A sum of floats makes `0.0` of `-0.0`.
+    /// True if the identity combined with any value of `ty` is that value, bit by bit. A sum of
+    /// floats makes `0.0` of `-0.0`.
     pub const fn keeps_single(self, ty: Scalar) -> bool {
         match self {
             Reduction::Sum => !ty.is_float(),

@@ -38,7 +38,8 @@ impl Scalar {
         })
     }
 
-    /// The dtype whose elements are values of the scalar as they are, without widening or narrowing.
+    /// The dtype whose elements are values of the scalar as they are, without widening or
+    /// narrowing.
     pub const fn dtype(self) -> DType {
         match self {
             Scalar::F32 => DType::F32,
@@ -49,7 +50,8 @@ impl Scalar {
         }
     }
 
-    /// The bits of a number, rounded to the type: floats take the value, integers truncate, bool is `!= 0`.
+    /// The bits of a number, rounded to the type: floats take the value, integers truncate, bool is
+    /// `!= 0`.
     pub fn bits_of(self, v: f64) -> u64 {
         match self {
             Scalar::F32 => u64::from((v as f32).to_bits()),
@@ -110,9 +112,11 @@ impl Cmp {
 pub enum ScalarOp {
     /// A number of the result's type, given by its bits (zero-extended; f32 in the low 32).
     Const(u64),
-    /// The kernel's argument of that number ([`Kernel::arguments`](super::Kernel::arguments)), as a number of the result's type.
+    /// The kernel's argument of that number ([`Kernel::arguments`](super::Kernel::arguments)), as a
+    /// number of the result's type.
     Argument(u32),
-    /// The value at the nest's load of that number; the operands are the load's indirect indices (i64).
+    /// The value at the nest's load of that number; the operands are the load's indirect indices
+    /// (i64).
     Load(u32),
     /// The position along an axis of the nest, as i64.
     Index(u32),
@@ -148,7 +152,8 @@ pub enum ScalarOp {
     Floor,
     /// A function of one float.
     Call(Function),
-    /// Rounds an f32 or f64 to the nearest value of a low-precision float (or f64 to `f32`) and stays wide.
+    /// Rounds an f32 or f64 to the nearest value of a low-precision float (or f64 to `f32`) and
+    /// stays wide.
     Round(DType),
     /// Compares two numbers of one type; the result is bool.
     Cmp(Cmp),
@@ -160,17 +165,20 @@ pub enum ScalarOp {
     Not,
     /// Operands (bool, T, T): the second where the first holds, else the third.
     Select,
-    /// Converts between scalar types: int to float rounds to nearest even, float to int truncates and saturates (NaN gives
-    /// 0), anything to bool is `!= 0`, f64 to f32 rounds to nearest even, i64 to i32 wraps.
+    /// Converts between scalar types: int to float rounds to nearest even, float to int truncates
+    /// and saturates (NaN gives 0), anything to bool is `!= 0`, f64 to f32 rounds to nearest even,
+    /// i64 to i32 wraps.
     Convert,
     /// Wraps an i32 to the values of u8.
     WrapU8,
-    /// Operands (i64 key, i64 step, i64 element): the random word of [`philox`](super::philox) for that stream, as i32.
+    /// Operands (i64 key, i64 step, i64 element): the random word of [`philox`](super::philox) for
+    /// that stream, as i32.
     Random {
         /// The stream, fixed when the op was traced.
         stream: u32,
     },
-    /// Operands (bool): raises the kernel's check of that number in the status word when false; the result is the operand.
+    /// Operands (bool): raises the kernel's check of that number in the status word when false; the
+    /// result is the operand.
     Check(u32),
 }
 
@@ -211,8 +219,8 @@ impl ScalarOp {
         }
     }
 
-    /// True if it computes a new number from numbers: the work that is counted as an operation. Moves, comparisons, conversions,
-    /// signs and logic are not.
+    /// True if it computes a new number from numbers: the work that is counted as an operation.
+    /// Moves, comparisons, conversions, signs and logic are not.
     pub const fn is_arithmetic(self) -> bool {
         match self {
             ScalarOp::Add
@@ -265,7 +273,8 @@ pub struct Inst {
 pub struct Body {
     /// The instructions, operands before uses.
     pub insts: Vec<Inst>,
-    /// The first place of each of the first `known` instructions, once there are too many to look through.
+    /// The first place of each of the first `known` instructions, once there are too many to look
+    /// through.
     places: FxHashMap<Inst, Val>,
     known: usize,
 }
@@ -336,7 +345,8 @@ impl Body {
         if self.ty(x) == ty { x } else { self.push(ScalarOp::Convert, &[x], ty) }
     }
 
-    /// The nearest value of `dtype`, still in the scalar type that computes it: u8 is narrower than its scalar, nothing else is.
+    /// The nearest value of `dtype`, still in the scalar type that computes it: u8 is narrower than
+    /// its scalar, nothing else is.
     pub fn saturated(&mut self, x: Val, dtype: DType) -> Val {
         if dtype != DType::U8 {
             return x;
@@ -347,7 +357,8 @@ impl Body {
         self.binary(ScalarOp::Min, x, high)
     }
 
-    /// The value as an element of `dtype` holds it, still in its scalar type: low-precision floats are rounded, u8 wraps.
+    /// The value as an element of `dtype` holds it, still in its scalar type: low-precision floats
+    /// are rounded, u8 wraps.
     pub fn as_dtype(&mut self, x: Val, dtype: DType) -> Val {
         match dtype {
             _ if dtype.is_low() => self.unary(ScalarOp::Round(dtype), x),

@@ -5,13 +5,15 @@ use super::{Access, Form, Nest, Over, ScalarOp, Sink, Stage};
 use crate::graph::{Graph, NodeId, Port, Role, ValueId};
 use crate::op::{Body, Compares, Facts, Intrinsic, Lower, WithItself};
 
-/// Sets [`Output::update`](super::Output::update) where the graph and the kernel allow it: everything that is read of the old state is
-/// read in the stage that writes the new one, at the same position.
+/// Sets [`Output::update`](super::Output::update) where the graph and the kernel allow it:
+/// everything that is read of the old state is read in the stage that writes the new one, at the
+/// same position.
 pub(super) fn mark(graph: &Graph, built: &mut Built) {
     let nest = match &built.kernel.form {
         Form::Nest(nest) => nest,
         Form::Scatter(scatter) => {
-            // What is there already need not be copied there. A source may be made of what is at its own place, if nothing else is put there.
+            // What is there already need not be copied there. A source may be made of what is at
+            // its own place, if nothing else is put there.
             let base = scatter.base.filter(|base| {
                 let replaces = |port: &Port| built.inputs[*base].node == port.node;
                 let own = |access: &Access| scatter.index.is_empty() && *access == scatter.place;
@@ -64,7 +66,8 @@ fn reads(nest: &Nest, stage: &Stage, input: usize) -> bool {
     stage.body.insts.iter().any(|inst| of_input(&inst.op))
 }
 
-/// If `value` is `where(found != 0, old, new)` and updates the port `old`: the f32 scalar `found`, and `new`.
+/// If `value` is `where(found != 0, old, new)` and updates the port `old`: the f32 scalar `found`,
+/// and `new`.
 pub fn predicated(graph: &Graph, value: ValueId) -> Option<(ValueId, ValueId)> {
     let node = graph.node(value.node);
     if node.op.intrinsic() != Some(Intrinsic::Choice) {
@@ -89,7 +92,8 @@ pub fn predicated(graph: &Graph, value: ValueId) -> Option<(ValueId, ValueId)> {
     (ty.dtype == crate::DType::F32 && ty.numel() == 1).then_some((found, args[2]))
 }
 
-/// True of the comparison that holds where operands differ: it is for equality, and no value differs from itself.
+/// True of the comparison that holds where operands differ: it is for equality, and no value
+/// differs from itself.
 fn tells_difference(facts: &Facts) -> bool {
     facts.compares == Some(Compares::Equality)
         && facts.with_itself == Some(WithItself::NumberExceptFloats(0.0))

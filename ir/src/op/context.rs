@@ -140,9 +140,11 @@ pub struct MapCx<'a> {
     pub checks: &'a mut Vec<Check>,
     /// The arguments of the kernel so far.
     pub arguments: &'a mut Vec<Number>,
-    /// For each axis of the result, the position as (offset, strides over the kernel's axes, run-time index if any).
+    /// For each axis of the result, the position as (offset, strides over the kernel's axes,
+    /// run-time index if any).
     pub position: &'a [Position],
-    /// The row-major number of the element, where the positions along the axes are not known: behind a reshape that merges them.
+    /// The row-major number of the element, where the positions along the axes are not known:
+    /// behind a reshape that merges them.
     pub number: Option<&'a Position>,
 }
 
@@ -169,7 +171,8 @@ impl MapCx<'_> {
         self.body.constant(ty, v)
     }
 
-    /// A number of that scalar type: a constant, or an argument of the kernel if it depends on names.
+    /// A number of that scalar type: a constant, or an argument of the kernel if it depends on
+    /// names.
     pub fn number_of(&mut self, ty: Scalar, number: Number) -> Val {
         if let Some(bits) = argument_bits(number, ty) {
             return self.body.push(ScalarOp::Const(bits), &[], ty);
@@ -238,12 +241,14 @@ impl MapCx<'_> {
         self.position_value(&total)
     }
 
-    /// Raises a data error unless `condition` holds, which is about the i64 `found` if there is one.
+    /// Raises a data error unless `condition` holds, which is about the i64 `found` if there is
+    /// one.
     pub fn check(&mut self, condition: Val, found: Option<Val>, message: impl Into<String>) -> Val {
         self.check_within(condition, found, message, None)
     }
 
-    /// As [`check`](MapCx::check), of something that has to lie within a range whose ends may depend on names.
+    /// As [`check`](MapCx::check), of something that has to lie within a range whose ends may
+    /// depend on names.
     pub fn check_within(
         &mut self,
         condition: Val,

@@ -1,4 +1,5 @@
-//! [`Map`]: how an op computes one element, and what passes may know about it without knowing the op.
+//! [`Map`]: how an op computes one element, and what passes may know about it without knowing the
+//! op.
 
 use super::{Func, MapFn};
 use std::ops::Deref;
@@ -8,13 +9,14 @@ use std::ops::Deref;
 pub enum Elements {
     /// New numbers, for which it needs all operands.
     New,
-    /// One of them, with a sign changed at most, so that rounding them to nearest first gives the bits of rounding the result.
+    /// One of them, with a sign changed at most, so that rounding them to nearest first gives the
+    /// bits of rounding the result.
     Chosen {
         /// The operands from this one on are the elements, those before choose.
         from: usize,
     },
-    /// The largest or the smallest of them. Numbers that are merely widened stay what they are, but of two that rounding makes equal
-    /// another may be taken: of the two zeros.
+    /// The largest or the smallest of them. Numbers that are merely widened stay what they are, but
+    /// of two that rounding makes equal another may be taken: of the two zeros.
     Extreme,
 }
 

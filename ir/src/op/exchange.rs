@@ -1,4 +1,5 @@
-//! [`Exchange`]: what the ranks of a parallel run do together; and [`Across`], how numbers of several ranks become one.
+//! [`Exchange`]: what the ranks of a parallel run do together; and [`Across`], how numbers of
+//! several ranks become one.
 
 use crate::kernel::narrow::{narrow, widen};
 use crate::{Attrs, DType};
@@ -31,9 +32,10 @@ impl Exchange {
 
 /// How numbers of several ranks become one.
 ///
-/// Sums and means are made **in the order of the ranks**, whoever makes them and however they are divided among messages: floats of 16 bits
-/// in f32, f32 in f32, f64 in f64, and integers modulo their width. A mean is that sum divided by the number of ranks. The result is rounded
-/// once to its dtype. A maximum is NaN where a rank has NaN, and of zeros the one of the first rank.
+/// Sums and means are made **in the order of the ranks**, whoever makes them and however they are
+/// divided among messages: floats of 16 bits in f32, f32 in f32, f64 in f64, and integers modulo
+/// their width. A mean is that sum divided by the number of ranks. The result is rounded once to
+/// its dtype. A maximum is NaN where a rank has NaN, and of zeros the one of the first rank.
 ///
 /// ```
 /// use tracecast_ir::DType;
@@ -71,7 +73,8 @@ impl Across {
         Across::ALL.into_iter().find(|across| across.name() == name)
     }
 
-    /// Combines elements of that dtype: those of every rank, in the order of the ranks, into as many bytes.
+    /// Combines elements of that dtype: those of every rank, in the order of the ranks, into as
+    /// many bytes.
     ///
     /// # Panics
     /// If there is no rank, the lengths differ, or the dtype is no number.
@@ -80,7 +83,8 @@ impl Across {
         self.combined(dtype, Ranks { before: ranks, own: into, counts: false, after: &[] });
     }
 
-    /// As [`combine`](Across::combine), where the elements of one rank lie where the result goes: those of the ranks `before` it and `after` it.
+    /// As [`combine`](Across::combine), where the elements of one rank lie where the result goes:
+    /// those of the ranks `before` it and `after` it.
     ///
     /// # Panics
     /// If the lengths differ, or the dtype is no number.

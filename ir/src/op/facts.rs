@@ -1,13 +1,15 @@
 //! [`Facts`]: what is true of an op, for whoever rewrites programs or checks rewrites.
 //!
-//! A fact is an equation or a bound that holds for every value of every dtype the op takes, down to the bit; only the payload of
-//! a NaN is nobody's. Rules and analyses read facts and never ask which op they look at, so a new op that states a fact is
-//! rewritten at once, and one that states none is left alone. `ir/tests/op_facts.rs` tries every fact of every op of the table in
-//! the interpreter.
+//! A fact is an equation or a bound that holds for every value of every dtype the op takes, down to
+//! the bit; only the payload of a NaN is nobody's. Rules and analyses read facts and never ask
+//! which op they look at, so a new op that states a fact is rewritten at once, and one that states
+//! none is left alone. `ir/tests/op_facts.rs` tries every fact of every op of the table in the
+//! interpreter.
 //!
-//! In the equations `x` and `y` are operands, and `c` is the number that the attribute `scalar` puts in the place of the second
-//! one. How gradients flow, where results round and which elements are handed on are fields of their own
-//! ([`Body`](super::Body), [`Rounding`](super::Rounding), [`Elements`](super::Elements)).
+//! In the equations `x` and `y` are operands, and `c` is the number that the attribute `scalar`
+//! puts in the place of the second one. How gradients flow, where results round and which elements
+//! are handed on are fields of their own ([`Body`](super::Body), [`Rounding`](super::Rounding),
+//! [`Elements`](super::Elements)).
 
 use super::{OpDef, OpRef};
 use crate::{Attrs, Must, Shape, TensorType};
@@ -19,7 +21,8 @@ pub struct Facts {
     pub(super) opposite: Option<Opposite>,
     /// What the language knows of the op beyond equations.
     pub intrinsic: Option<Intrinsic>,
-    /// A number may stand for the second operand: where all elements of `y` are `c`, `op(x, y) = op(x){c}`, if the op takes a `y` at all.
+    /// A number may stand for the second operand: where all elements of `y` are `c`,
+    /// `op(x, y) = op(x){c}`, if the op takes a `y` at all.
     pub takes_number: bool,
     /// `op(x, c) = x`. Of floats only for the number with that sign: `-0.0` is not `0.0`.
     pub neutral: Option<f64>,
@@ -39,7 +42,8 @@ pub struct Facts {
     pub passes_signs: bool,
     /// `op(-x) = op(x)`, of integers and floats that have a sign.
     pub ignores_sign: bool,
-    /// `op(x, c) = other(x, 1 / c)`, of floats, where `c` is a power of two and both it and its inverse are normal numbers.
+    /// `op(x, c) = other(x, 1 / c)`, of floats, where `c` is a power of two and both it and its
+    /// inverse are normal numbers.
     pub by_inverse: Option<&'static OpDef>,
     /// `op(x) = x` for every `x` that is not negative: neither below zero nor `-0.0`.
     pub keeps_nonnegative: bool,
@@ -49,12 +53,13 @@ pub struct Facts {
     pub compares: Option<Compares>,
     /// How large integral results are.
     pub magnitude: Option<Magnitude>,
-    /// Each float operand is computed with, whatever the others hold: no rewrite makes the result independent of one. For ops
-    /// that are made of others; a kernel's scalar code shows it.
+    /// Each float operand is computed with, whatever the others hold: no rewrite makes the result
+    /// independent of one. For ops that are made of others; a kernel's scalar code shows it.
     pub takes_all: bool,
     /// Data may be wrong for it, which is an error that no rewrite lets go of.
     pub raises: bool,
-    /// What numbers are drawn at random with the operand `rng`, if that is not one for each element of the first operand.
+    /// What numbers are drawn at random with the operand `rng`, if that is not one for each element
+    /// of the first operand.
     pub draws: Option<Drawn>,
 }
 
@@ -93,7 +98,8 @@ pub enum Signs {
     Any,
     /// No number is below zero or `-0.0`; a NaN may have a sign.
     NeverNegative,
-    /// No result has its sign bit set, not even a NaN: ordering results as integers orders them as numbers.
+    /// No result has its sign bit set, not even a NaN: ordering results as integers orders them as
+    /// numbers.
     Cleared,
 }
 
@@ -106,7 +112,8 @@ pub enum Compares {
     Order,
 }
 
-/// How large the results of an op are that are integral numbers where the operands are: at most this, and integral.
+/// How large the results of an op are that are integral numbers where the operands are: at most
+/// this, and integral.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Magnitude {
     /// The size of the first operand.
@@ -117,26 +124,32 @@ pub enum Magnitude {
     Product,
 }
 
-/// Ops that the language itself knows: passes look for them, because no equation says what they are for.
+/// Ops that the language itself knows: passes look for them, because no equation says what they are
+/// for.
 ///
 /// Several ops may be of one kind; what is said here is all that passes may assume of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Intrinsic {
     /// The operand's numbers in the dtype of the attribute `to`, which is the dtype of the result.
     Cast,
-    /// The operand's numbers rounded to the dtype of the attribute `to`, in the dtype that they have.
+    /// The operand's numbers rounded to the dtype of the attribute `to`, in the dtype that they
+    /// have.
     RoundTo,
     /// The number with the other sign.
     Negation,
     /// The other truth value.
     Not,
-    /// Elements of the second operand where the first, of truth values, holds, and else of the third.
+    /// Elements of the second operand where the first, of truth values, holds, and else of the
+    /// third.
     Choice,
-    /// Numbers that are written in the attributes: `value` everywhere, or `data` in row-major order.
+    /// Numbers that are written in the attributes: `value` everywhere, or `data` in row-major
+    /// order.
     Constant,
-    /// Each element's position along the axis of the attribute `dim`, in the dtype of the attribute `dtype`.
+    /// Each element's position along the axis of the attribute `dim`, in the dtype of the attribute
+    /// `dtype`.
     Positions,
-    /// The gradients of the first operand with respect to the others, for the pass that differentiates to record.
+    /// The gradients of the first operand with respect to the others, for the pass that
+    /// differentiates to record.
     Gradient,
     /// A value that training makes small: the first result.
     Loss,
@@ -144,12 +157,14 @@ pub enum Intrinsic {
     Total,
     /// The mean of elements along axes.
     Mean,
-    /// A gradient, the first operand, divided by the loss scale: times its inverse, the second operand.
+    /// A gradient, the first operand, divided by the loss scale: times its inverse, the second
+    /// operand.
     Unscale,
-    /// As [`Intrinsic::Unscale`], and a second result that says whether the gradient was finite everywhere.
+    /// As [`Intrinsic::Unscale`], and a second result that says whether the gradient was finite
+    /// everywhere.
     UnscaleCheck,
-    /// The product within an [`Intrinsic::UnscaleCheck`]: computed and stored where the gradient is checked, and never again by
-    /// kernels that read it.
+    /// The product within an [`Intrinsic::UnscaleCheck`]: computed and stored where the gradient is
+    /// checked, and never again by kernels that read it.
     Unscaled,
     /// Whether a gradient has an element that is infinite or NaN.
     NonFinite,
@@ -157,7 +172,8 @@ pub enum Intrinsic {
     ScaleInverse,
     /// The next loss scale: the first result.
     ScaleUpdate,
-    /// What random numbers are drawn for: the last operand is their state, the attribute `stream` tells which.
+    /// What random numbers are drawn for: the last operand is their state, the attribute `stream`
+    /// tells which.
     Random,
 }
 
@@ -215,8 +231,8 @@ impl Facts {
         }
     }
 
-    /// True if no equation is stated: a rewrite leaves the op as it is, unless all its operands are numbers known in advance, or it
-    /// only moves elements.
+    /// True if no equation is stated: a rewrite leaves the op as it is, unless all its operands are
+    /// numbers known in advance, or it only moves elements.
     pub const fn is_opaque(&self) -> bool {
         let no_equation = matches!(self.swapped, Swapped::Unknown)
             && self.opposite.is_none()
@@ -395,7 +411,8 @@ impl OpRef {
         self.def().facts.intrinsic
     }
 
-    /// True if the op changes the precision of its operand's numbers and nothing else: a cast, or a rounding in place.
+    /// True if the op changes the precision of its operand's numbers and nothing else: a cast, or a
+    /// rounding in place.
     pub fn is_cast(&self) -> bool {
         matches!(self.intrinsic(), Some(Intrinsic::Cast | Intrinsic::RoundTo))
     }
@@ -414,7 +431,8 @@ impl OpRef {
         }
     }
 
-    /// The op that gives the opposite truth value of the same operands, which may be NaN or, without `nan`, are not.
+    /// The op that gives the opposite truth value of the same operands, which may be NaN or,
+    /// without `nan`, are not.
     pub fn opposite(&self, nan: bool) -> Option<OpRef> {
         let opposite = self.def().facts.opposite?;
         (opposite.holds_with_nan || !nan).then(|| opposite.op.into())

@@ -1,11 +1,14 @@
 //! The macro that writes op records.
 
-/// Defines ops: a `static` [`OpDef`](crate::OpDef) for each, the list `OPS`, and a trait with a method on [`Var`](crate::Var) for each.
+/// Defines ops: a `static` [`OpDef`](crate::OpDef) for each, the list `OPS`, and a trait with a
+/// method on [`Var`](crate::Var) for each.
 ///
-/// The first operand is the method's receiver. `name: optional` and `name: list` mark the other kinds of operand, and
-/// `name: optional | OptFloat` one in whose place a number may stand, the attribute `scalar` of that kind; attributes follow a semicolon
-/// with their [`AttrKind`](crate::op::AttrKind). Those in brackets are given as one argument, the [`Dims`](crate::Dims) of a reduction.
-/// `facts` may be left out: then none are stated. The macro has no logic of its own.
+/// The first operand is the method's receiver. `name: optional` and `name: list` mark the other
+/// kinds of operand, and `name: optional | OptFloat` one in whose place a number may stand, the
+/// attribute `scalar` of that kind; attributes follow a semicolon with their
+/// [`AttrKind`](crate::op::AttrKind). Those in brackets are given as one argument, the
+/// [`Dims`](crate::Dims) of a reduction. `facts` may be left out: then none are stated. The macro
+/// has no logic of its own.
 ///
 /// ```
 /// use tracecast_ir::op::{core, map, rule, Dispatch, Domain, FLOATS};

@@ -1,6 +1,7 @@
 //! [`OpDef`], the record of an op: one field per stage of the pipeline, in its order.
 //!
-//! What its rules see is in `context`; the [`ops!`](crate::ops!) macro that writes records in `macros`.
+//! What its rules see is in `context`; the [`ops!`](crate::ops!) macro that writes records in
+//! `macros`.
 
 mod context;
 mod elements;
@@ -100,7 +101,8 @@ pub struct OpDef {
 }
 
 impl OpDef {
-    /// How the op becomes part of a kernel; `None` if it is made of other ops, or a pass removes it.
+    /// How the op becomes part of a kernel; `None` if it is made of other ops, or a pass removes
+    /// it.
     pub fn lowering(&self) -> Option<&Lower> {
         match &self.body {
             Body::Source(kernel) | Body::Core { kernel, .. } => Some(kernel),
@@ -108,7 +110,8 @@ impl OpDef {
         }
     }
 
-    /// What records the ops that it can be made of, and in which precision these are computed; `None` if it can be made of none.
+    /// What records the ops that it can be made of, and in which precision these are computed;
+    /// `None` if it can be made of none.
     pub fn parts(&self) -> Option<(&ExpandFn, Inside)> {
         match &self.body {
             Body::Composite { expand, inside, .. } => Some((&**expand, *inside)),
@@ -285,21 +288,22 @@ pub enum Dispatch {
     },
     /// PyTorch expands it before autocast sees it: its parts are recorded in its place.
     Expands,
-    /// As [`Dispatch::Listed`] where a policy speaks of it, else as [`Dispatch::Expands`]: an op that one device's table lists and
-    /// another's does not.
+    /// As [`Dispatch::Listed`] where a policy speaks of it, else as [`Dispatch::Expands`]: an op
+    /// that one device's table lists and another's does not.
     ListedOrExpands {
         /// The overload, or `""`.
         overload: &'static str,
     },
-    /// Looked up by name; where no table and no rule names it, the op's own policy holds, on every device type. For ops from
-    /// outside of the tables: they bring their policy with them.
+    /// Looked up by name; where no table and no rule names it, the op's own policy holds, on every
+    /// device type. For ops from outside of the tables: they bring their policy with them.
     Declares(Policy),
     /// Ours alone: no table names it, and it never casts.
     Internal,
 }
 
 impl Dispatch {
-    /// True if policies are asked about the op: it is not ours alone, and does more than stand for its parts.
+    /// True if policies are asked about the op: it is not ours alone, and does more than stand for
+    /// its parts.
     pub const fn is_seen(&self) -> bool {
         !matches!(self, Dispatch::Expands | Dispatch::Internal)
     }
@@ -318,8 +322,8 @@ pub enum Body {
     },
     /// Made of other ops.
     Composite {
-        /// Records them. With `inside: F32`, 16-bit operands arrive widened to f32 and results are rounded once to the types
-        /// that `infer` gave.
+        /// Records them. With `inside: F32`, 16-bit operands arrive widened to f32 and results are
+        /// rounded once to the types that `infer` gave.
         expand: Func<ExpandFn>,
         /// Whether 16-bit operands are widened.
         inside: Inside,
@@ -377,7 +381,8 @@ pub const fn cheap(f: &'static MapFn) -> Lower {
     Lower::Map(Map::new(Func::Static(f)).cheap())
 }
 
-/// As [`cheap`], for an op that hands one element on of its operands `from` that one on, with a sign changed at most. See [`Elements`].
+/// As [`cheap`], for an op that hands one element on of its operands `from` that one on, with a
+/// sign changed at most. See [`Elements`].
 pub const fn chosen(from: usize, f: &'static MapFn) -> Lower {
     Lower::Map(Map::new(Func::Static(f)).with_elements(Elements::Chosen { from }).cheap())
 }
@@ -389,10 +394,11 @@ pub const fn extremum(f: &'static MapFn) -> Lower {
 
 /// How a core op becomes part of a kernel.
 pub enum Lower {
-    /// Elementwise: operands and result have one shape. Operand elements come in their scalar types, 16-bit floats widened; the
-    /// result is rounded to the node's dtype afterwards.
+    /// Elementwise: operands and result have one shape. Operand elements come in their scalar
+    /// types, 16-bit floats widened; the result is rounded to the node's dtype afterwards.
     Map(Map),
-    /// The same elements in another order: no arithmetic. Which view is told by the op's attributes.
+    /// The same elements in another order: no arithmetic. Which view is told by the op's
+    /// attributes.
     View(View),
     /// Reads `x` at `dim` where the index operand says.
     Gather,
@@ -400,11 +406,13 @@ pub enum Lower {
     Cat,
     /// Surrounded by a value: attributes `low`, `high`, `value`.
     Pad,
-    /// Through windows over the last axes, zeros outside: attributes `size`, `count`, `stride`, `dilation`, `low`.
+    /// Through windows over the last axes, zeros outside: attributes `size`, `count`, `stride`,
+    /// `dilation`, `low`.
     Windows,
     /// Along the last axis: attribute `kind` names the [`Reduction`](crate::kernel::Reduction).
     ReduceRow,
-    /// Over the axes `dim`, the last axis not among them: attribute `kind` names a reduction that gives no position.
+    /// Over the axes `dim`, the last axis not among them: attribute `kind` names a reduction that
+    /// gives no position.
     ReduceColumn,
     /// Product over the last axis of the left and the second to last of the right operand.
     Contract,
@@ -416,23 +424,26 @@ pub enum Lower {
     Lines(Along),
     /// Weighs values by how queries meet keys, or gives the gradients of that.
     Attention(Pass),
-    /// The transpose of a convolution: attributes `groups`, `size`, `stride`, `low`. For a device without code for the form, the ops that give the same bits.
+    /// The transpose of a convolution: attributes `groups`, `size`, `stride`, `low`. For a device
+    /// without code for the form, the ops that give the same bits.
     Transposed(Func<ExpandFn>),
     /// A port.
     Port,
-    /// Numbers that lie in memory before a program runs: attribute `data`. No op is lowered so by itself; a constant of many numbers is, see
-    /// [`lowering`](crate::kernel::build::lowering).
+    /// Numbers that lie in memory before a program runs: attribute `data`. No op is lowered so by
+    /// itself; a constant of many numbers is, see [`lowering`](crate::kernel::build::lowering).
     Data,
     /// A kernel already.
     Fused,
-    /// Something that the ranks of a parallel run do together. Never a part of a kernel: its operand lies in memory, and so does its result.
+    /// Something that the ranks of a parallel run do together. Never a part of a kernel: its
+    /// operand lies in memory, and so does its result.
     Exchange(Exchange),
 }
 
 /// What an op does along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Along {
-    /// Gives the result so far: attribute `kind` names a [`Scan`](crate::kernel::line::Scan), from the last position with `reverse`.
+    /// Gives the result so far: attribute `kind` names a [`Scan`](crate::kernel::line::Scan), from
+    /// the last position with `reverse`.
     Scan,
     /// Gives the results of a recurrence of two operands, from the last position with `reverse`.
     Recurrence,
@@ -457,10 +468,11 @@ pub enum View {
     Slice,
 }
 
-/// Operands for the tests: lines such as `T[3, 5], T[5] > 0 {dim = 1}`, where `T` stands for each dtype of the list in turn.
+/// Operands for the tests: lines such as `T[3, 5], T[5] > 0 {dim = 1}`, where `T` stands for each
+/// dtype of the list in turn.
 ///
-/// A range may follow a type: `> 0`, `!= 0`, `in LOW HIGH` (for integers HIGH excluded). A list operand is in brackets, an absent
-/// optional is `none`.
+/// A range may follow a type: `> 0`, `!= 0`, `in LOW HIGH` (for integers HIGH excluded). A list
+/// operand is in brackets, an absent optional is `none`.
 #[derive(Clone, Copy, Debug)]
 pub struct Domain {
     /// What `T` stands for.

@@ -15,8 +15,9 @@ pub struct Rounding {
 /// Where the result of an op is rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounds {
-    /// Nowhere: what the op computes from numbers of its operands' dtypes is a number of the result's dtype already, so kernels
-    /// do not round it. (For `u8`, computed with as `i32`, results are still wrapped.)
+    /// Nowhere: what the op computes from numbers of its operands' dtypes is a number of the
+    /// result's dtype already, so kernels do not round it. (For `u8`, computed with as `i32`,
+    /// results are still wrapped.)
     Nowhere,
     /// Once, to the result's dtype, after everything was computed in the wider type.
     Result,
@@ -27,7 +28,8 @@ pub enum Rounds {
 impl Rounding {
     /// Neither the result nor the gradient is rounded.
     pub const NOWHERE: Rounding = Rounding::nowhere("nowhere");
-    /// The result is rounded once; a gradient, if there is one, is made of ops that say themselves where they round.
+    /// The result is rounded once; a gradient, if there is one, is made of ops that say themselves
+    /// where they round.
     pub const RESULT: Rounding = Rounding::result("the result");
 
     /// The result is not rounded; `prose` says so and what becomes of the gradient.

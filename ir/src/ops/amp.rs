@@ -1,4 +1,5 @@
-//! What a loss scale needs: gradients divided by it and checked, and its next value. No policy ever casts these.
+//! What a loss scale needs: gradients divided by it and checked, and its next value. No policy ever
+//! casts these.
 
 use super::cast::Cast;
 use super::elementwise::Elementwise;
@@ -44,7 +45,8 @@ NONFINITE = nonfinite(g) -> (found) {
 
 /// A gradient times the one f32 `inv`, and 1.0 if any element was infinite or NaN before, else 0.0.
 ///
-/// An overflow of the product itself is not reported, as in PyTorch's `_amp_foreach_non_finite_check_and_unscale_`.
+/// An overflow of the product itself is not reported, as in PyTorch's
+/// `_amp_foreach_non_finite_check_and_unscale_`.
 UNSCALE_CHECK = unscale_check(g, inv) -> (y, found) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -64,8 +66,8 @@ UNSCALE_CHECK = unscale_check(g, inv) -> (y, found) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], f32[] > 0", "T[0], f32[] > 0"] },
 }
 
-/// The product that `unscale_check` gives: as `mul`, but made where the gradient is checked, and stored there. No kernel that reads it
-/// computes it again.
+/// The product that `unscale_check` gives: as `mul`, but made where the gradient is checked, and
+/// stored there. No kernel that reads it computes it again.
 UNSCALED = unscaled(g, inv) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -83,9 +85,10 @@ UNSCALED = unscaled(g, inv) -> (y) {
 
 /// The next loss scale and growth tracker, as PyTorch's `_amp_update_scale_`.
 ///
-/// If `found` is not zero (NaN counts), the scale is multiplied by `backoff_factor` and the tracker becomes 0. Else the tracker
-/// grows by one; where it then equals `growth_interval`, it becomes 0 and the scale is multiplied by `growth_factor`, unless that
-/// is not finite. The products are made in f64 and rounded to f32.
+/// If `found` is not zero (NaN counts), the scale is multiplied by `backoff_factor` and the tracker
+/// becomes 0. Else the tracker grows by one; where it then equals `growth_interval`, it becomes 0
+/// and the scale is multiplied by `growth_factor`, unless that is not finite. The products are made
+/// in f64 and rounded to f32.
 UPDATE_SCALE = update_scale(scale, tracker, found; growth_factor: Float, backoff_factor: Float, growth_interval: Int) -> (next, count) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {

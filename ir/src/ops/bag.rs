@@ -15,11 +15,14 @@ use smallvec::smallvec;
 
 crate::ops! { trait Bags;
 
-/// The rows of `weight` that `indices` name, reduced bag by bag: `mode` is `sum`, `mean` (the default) or `max`. An empty bag gives zeros.
+/// The rows of `weight` that `indices` name, reduced bag by bag: `mode` is `sum`, `mean` (the
+/// default) or `max`. An empty bag gives zeros.
 ///
-/// `indices` of two axes are a bag in each row. Of one axis they need `offsets`, the first of which is 0: where each bag begins, and with
-/// `include_last_offset` also where the last one ends. Rows of a sum are multiplied with `per_sample_weights`, which have the shape of the indices. The
-/// row `padding_idx` counts for nothing, and with `scale_grad_by_freq` the gradient of each row is divided by how often it was taken.
+/// `indices` of two axes are a bag in each row. Of one axis they need `offsets`, the first of which
+/// is 0: where each bag begins, and with `include_last_offset` also where the last one ends. Rows
+/// of a sum are multiplied with `per_sample_weights`, which have the shape of the indices. The row
+/// `padding_idx` counts for nothing, and with `scale_grad_by_freq` the gradient of each row is
+/// divided by how often it was taken.
 EMBEDDING_BAG = embedding_bag(weight, indices, offsets: optional, per_sample_weights: optional; mode: OptStr, include_last_offset: Bool, padding_idx: OptInt, scale_grad_by_freq: Bool) -> (y) {
     dispatch: Dispatch::Listed { overload: "padding_idx" },
     infer:    &bags,
@@ -175,7 +178,8 @@ impl<'t> Taken<'t> {
         let (length, width, begun) = (rows.size(0), rows.size(1), offsets.size(0));
         let full =
             |dtype: DType, shape: &[Size], value: f64| t.full(TensorType::new(dtype, shape), value);
-        // The bag of a row is the number of bags that have begun, less one: -1 in front of the first, which no scatter takes.
+        // The bag of a row is the number of bags that have begun, less one: -1 in front of the
+        // first, which no scatter takes.
         let marks = full(DType::I64, &[length + 1], 0.0);
         let marks = marks.scatter_add(offsets, full(DType::I64, &[begun], 1.0), 0);
         let bag = marks.slice(0, 0, length, 1).scan(0, Some(Reduction::Sum.name()), false);

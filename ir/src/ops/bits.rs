@@ -59,8 +59,8 @@ BITWISE_NOT = bitwise_not(x) -> (y) {
     domain:   Domain { dtypes: WHOLE, samples: &["T[3, 5]"] },
 }
 
-/// The bits moved up by as many places as the second operand says, zeros entering; all of them leave from the width of the dtype on, and by
-/// a negative number.
+/// The bits moved up by as many places as the second operand says, zeros entering; all of them
+/// leave from the width of the dtype on, and by a negative number.
 BITWISE_LEFT_SHIFT = bitwise_left_shift(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::integers),
@@ -75,8 +75,8 @@ BITWISE_LEFT_SHIFT = bitwise_left_shift(x, other: optional | OptNumber) -> (y) {
     domain:   Domain { dtypes: INTEGERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 2.0}"] },
 }
 
-/// The bits moved down by as many places as the second operand says, the sign entering; nothing else is left from the width of the dtype on,
-/// and by a negative number.
+/// The bits moved down by as many places as the second operand says, the sign entering; nothing
+/// else is left from the width of the dtype on, and by a negative number.
 BITWISE_RIGHT_SHIFT = bitwise_right_shift(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::integers),

@@ -1,4 +1,5 @@
-//! How far ops that are made of several functions may be from the exact value: for `docs/ops.md`, and for the test that measures it.
+//! How far ops that are made of several functions may be from the exact value: for `docs/ops.md`,
+//! and for the test that measures it.
 
 use super::functions::{ENTR, LOG_NDTR, LOGIT, NDTR, POLYGAMMA, SINC};
 use crate::{Attrs, OpDef};
@@ -9,9 +10,11 @@ pub struct Bound {
     pub op: &'static OpDef,
     /// Its attribute `n`, if it has one.
     pub order: Option<i64>,
-    /// Units in the last place of the exact value, or of 1 where it is smaller and [`of_one`](Bound::of_one) says so.
+    /// Units in the last place of the exact value, or of 1 where it is smaller and
+    /// [`of_one`](Bound::of_one) says so.
     pub units: f64,
-    /// True if the units are at least those of 1: results next to a zero are differences of larger numbers.
+    /// True if the units are at least those of 1: results next to a zero are differences of larger
+    /// numbers.
     pub of_one: bool,
 }
 
@@ -33,7 +36,8 @@ impl Bound {
     }
 }
 
-/// The bounds. The probabilities lie on a steep curve: what the rounding of the operand changes grows with its square.
+/// The bounds. The probabilities lie on a steep curve: what the rounding of the operand changes
+/// grows with its square.
 pub static BOUNDS: [Bound; 8] = [
     Bound::new(&LOGIT, 1.25, true),
     Bound::new(&ENTR, 1.75, false),

@@ -10,9 +10,10 @@ use smallvec::smallvec;
 
 crate::ops! { trait Cast;
 
-/// The same numbers in dtype `to`: floats round to nearest even; floats become integers by truncation (NaN becomes 0, values
-/// out of range the nearest end of the range, for every integer dtype); integers become narrower ones by wrapping; anything becomes
-/// bool by `!= 0`: [`Tensor.to`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.to.html).
+/// The same numbers in dtype `to`: floats round to nearest even; floats become integers by
+/// truncation (NaN becomes 0, values out of range the nearest end of the range, for every integer
+/// dtype); integers become narrower ones by wrapping; anything becomes bool by `!= 0`:
+/// [`Tensor.to`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.to.html).
 ///
 /// The gradient is cast back.
 CAST = cast(x; to: DType) -> (y) {
@@ -44,7 +45,8 @@ CAST = cast(x; to: DType) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5] {to = f32}", "T[7] {to = bf16}", "T[7] {to = f16}", "T[5] {to = f64}", "T[5] {to = i64}", "T[5] {to = i32}", "T[5] {to = u8}", "T[4] {to = bool}"] },
 }
 
-/// Rounds to the nearest value of the narrower dtype `to` and keeps the wide dtype: what casting there and back leaves.
+/// Rounds to the nearest value of the narrower dtype `to` and keeps the wide dtype: what casting
+/// there and back leaves.
 ///
 /// The gradient is rounded the same way.
 ROUND_TO = round_to(x; to: DType) -> (y) {
@@ -66,7 +68,8 @@ ROUND_TO = round_to(x; to: DType) -> (y) {
     domain:   Domain { dtypes: &[DType::F32, DType::F64], samples: &["T[3, 5] {to = bf16}", "T[7] {to = f16}"] },
 }
 
-/// The same value, through which no gradient flows: [`Tensor.detach`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html).
+/// The same value, through which no gradient flows:
+/// [`Tensor.detach`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html).
 DETACH = detach(x) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &infer::same,

@@ -1,7 +1,9 @@
-//! Collectives: what the ranks of a parallel run do together. Every rank runs the same program, and its collectives in the same order.
+//! Collectives: what the ranks of a parallel run do together. Every rank runs the same program, and
+//! its collectives in the same order.
 //!
-//! The attribute `ranks` is the number of ranks that the program is for. With one rank every collective gives its operand, and the program runs
-//! anywhere. `reduce_to` and `reduce_scatter` are the gradients of `broadcast` and `all_gather`. In each gradient, the loss is the sum of the
+//! The attribute `ranks` is the number of ranks that the program is for. With one rank every
+//! collective gives its operand, and the program runs anywhere. `reduce_to` and `reduce_scatter`
+//! are the gradients of `broadcast` and `all_gather`. In each gradient, the loss is the sum of the
 //! losses of all ranks.
 
 use super::elementwise::Elementwise;
@@ -15,9 +17,11 @@ use smallvec::smallvec;
 
 crate::ops! { trait Collectives;
 
-/// The values of all ranks combined, the same on every rank: `across` is `sum`, `mean` (of floats) or `max`.
+/// The values of all ranks combined, the same on every rank: `across` is `sum`, `mean` (of floats)
+/// or `max`.
 ///
-/// Numbers are added in the order of the ranks. A maximum is NaN where a rank has NaN; its gradient is shared evenly by the ranks that have it.
+/// Numbers are added in the order of the ranks. A maximum is NaN where a rank has NaN; its gradient
+/// is shared evenly by the ranks that have it.
 ALL_REDUCE = all_reduce(x; across: OptStr, ranks: Int) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -78,7 +82,8 @@ REDUCE_TO = reduce_to(x; root: Int, ranks: Int) -> (y) {
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {root = 0, ranks = 1}"] },
 }
 
-/// The sum of the values of all ranks divided along the first axis: each rank has the part of its number.
+/// The sum of the values of all ranks divided along the first axis: each rank has the part of its
+/// number.
 REDUCE_SCATTER = reduce_scatter(x; ranks: Int) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {

@@ -7,11 +7,12 @@
 //! %3 = custom_grad [%0], [%x], [%1], [%2] : f32[3]               the result, with that gradient
 //! ```
 //!
-//! Backward is data, not a closure: autocast, text and every pass treat it like the rest. Differentiating `custom_grad` records
-//! what depends on its cotangents again with the gradients in their places; nothing flows into the forward part. As what is
-//! recorded are ordinary ops, it is differentiable in turn, and there the results of `custom_grad` stand where backward has used
-//! the results of forward, so that their custom gradient counts in the second order too, as in PyTorch. What no gradient asks for
-//! goes with the dead code.
+//! Backward is data, not a closure: autocast, text and every pass treat it like the rest.
+//! Differentiating `custom_grad` records what depends on its cotangents again with the gradients in
+//! their places; nothing flows into the forward part. As what is recorded are ordinary ops, it is
+//! differentiable in turn, and there the results of `custom_grad` stand where backward has used the
+//! results of forward, so that their custom gradient counts in the second order too, as in PyTorch.
+//! What no gradient asks for goes with the dead code.
 
 use super::infer::{self, Answer};
 use crate::graph::{Graph, Node, NodeId};
@@ -130,7 +131,8 @@ fn split<'a, 't>(cx: &GradCx<'a, 't>) -> [&'a [Var<'t>]; 4] {
     })
 }
 
-/// Records everything from the first cotangent to the last gradient again that depends on what has a new place.
+/// Records everything from the first cotangent to the last gradient again that depends on what has
+/// a new place.
 fn record_backward<'t>(
     cx: &GradCx<'_, 't>,
     cotangents: &[Var<'t>],

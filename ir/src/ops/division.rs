@@ -1,6 +1,7 @@
 //! Division with a remainder: `fmod`, `remainder`, `floor_divide`, `gcd`.
 //!
-//! Remainders of 16-bit floats and f32 are exact whatever the quotient. Those of f64 are exact for quotients below 2^53.
+//! Remainders of 16-bit floats and f32 are exact whatever the quotient. Those of f64 are exact for
+//! quotients below 2^53.
 
 use super::elementwise::{Elementwise, binary};
 use super::infer;
@@ -17,7 +18,8 @@ const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 crate::ops! { trait Divisions;
 
 /// What is left of `x` by the quotient that is rounded towards zero, with the sign of `x`:
-/// [`torch.fmod`](https://docs.pytorch.org/docs/stable/generated/torch.fmod.html). A zero divisor is a data error for integers.
+/// [`torch.fmod`](https://docs.pytorch.org/docs/stable/generated/torch.fmod.html). A zero divisor
+/// is a data error for integers.
 FMOD = fmod(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
@@ -37,7 +39,8 @@ FMOD = fmod(x, other: optional | OptNumber) -> (y) {
 }
 
 /// What is left of `x` by the quotient that is rounded down, with the sign of the divisor:
-/// [`torch.remainder`](https://docs.pytorch.org/docs/stable/generated/torch.remainder.html). A zero divisor is a data error for integers.
+/// [`torch.remainder`](https://docs.pytorch.org/docs/stable/generated/torch.remainder.html). A zero
+/// divisor is a data error for integers.
 REMAINDER = remainder(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
@@ -59,8 +62,9 @@ REMAINDER = remainder(x, other: optional | OptNumber) -> (y) {
     domain:   Domain { dtypes: NUMBERS, samples: &["T[7], T[7] > 0", "T[7], none {scalar = 3.0}"] },
 }
 
-/// The quotient rounded down: [`torch.floor_divide`](https://docs.pytorch.org/docs/stable/generated/torch.floor_divide.html). A zero
-/// divisor is a data error for integers.
+/// The quotient rounded down:
+/// [`torch.floor_divide`](https://docs.pytorch.org/docs/stable/generated/torch.floor_divide.html).
+/// A zero divisor is a data error for integers.
 FLOOR_DIVIDE = floor_divide(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
@@ -89,7 +93,8 @@ FLOOR_DIVIDE = floor_divide(x, other: optional | OptNumber) -> (y) {
     domain:   Domain { dtypes: NUMBERS, samples: &["T[7], T[7] > 0", "T[7], none {scalar = 3.0}"] },
 }
 
-/// The greatest common divisor of integers, not negative: [`torch.gcd`](https://docs.pytorch.org/docs/stable/generated/torch.gcd.html).
+/// The greatest common divisor of integers, not negative:
+/// [`torch.gcd`](https://docs.pytorch.org/docs/stable/generated/torch.gcd.html).
 GCD = gcd(x, other) -> (y) {
     dispatch: LISTED,
     infer:    &infer::integers,

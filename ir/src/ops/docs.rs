@@ -14,7 +14,8 @@ An operand marked `?` may be absent, one marked `..` is a list. An attribute mar
 then false.
 ";
 
-/// How ops are called that are no method of their first operand with their arguments in the order of the record.
+/// How ops are called that are no method of their first operand with their arguments in the order
+/// of the record.
 const CALLS: &[(&str, &str)] = &[
     ("cat", "cat(xs, dim)"),
     ("constant", "t.constant(dtype, shape, numbers)` or `t.full(ty, value)"),
@@ -70,8 +71,8 @@ fn listed<'l>(list: &[(&str, &'l str)], op: &OpDef) -> Option<&'l str> {
     list.iter().find(|(name, _)| *name == op.name.text()).map(|(_, text)| *text)
 }
 
-/// The page: every op with its operands, attributes and results, what it computes, where it rounds, what policies say of it, and
-/// how it is made.
+/// The page: every op with its operands, attributes and results, what it computes, where it rounds,
+/// what policies say of it, and how it is made.
 pub fn docs() -> String {
     let mut page = HEAD.to_owned();
     for family in families() {
@@ -146,7 +147,8 @@ fn write_line(page: &mut String, text: std::fmt::Arguments<'_>) {
     writeln!(page, "{text}").expect("writing to a string cannot fail");
 }
 
-/// `x.name(arguments)`. A method that gives the first of several results is named for it, beside one that gives them all.
+/// `x.name(arguments)`. A method that gives the first of several results is named for it, beside
+/// one that gives them all.
 fn called(method: &Method) -> String {
     let name = method.name.strip_suffix("_values").unwrap_or(method.name);
     format!("{}.{name}({})", method.receiver, method.arguments.join(", "))
@@ -171,7 +173,8 @@ fn signature(op: &OpDef) -> String {
     )
 }
 
-/// What it is in PyTorch: the op of its dispatcher that autocast meets in its place, or what it calls the same thing.
+/// What it is in PyTorch: the op of its dispatcher that autocast meets in its place, or what it
+/// calls the same thing.
 fn in_pytorch(op: &OpDef) -> Option<String> {
     if let Some(name) = listed(CALLED_THERE, op) {
         return Some(name.to_owned());
@@ -253,7 +256,8 @@ fn gradient(body: &Body) -> &'static str {
     }
 }
 
-/// The text of a doc line with the targets of its links left out, and constants named as the ops they are.
+/// The text of a doc line with the targets of its links left out, and constants named as the ops
+/// they are.
 fn without_links(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line;
@@ -300,7 +304,8 @@ mod tests {
         assert!(!page.contains("](") && !page.contains("[`"), "links stay out of the page");
     }
 
-    /// Ops without a name in PyTorch: what other ops are made of, and what passes put into programs.
+    /// Ops without a name in PyTorch: what other ops are made of, and what passes put into
+    /// programs.
     const OURS_ALONE: &[&str] = &[
         "barrier",
         "check_range",

@@ -1,7 +1,8 @@
 //! `einsum`: sums of products, as an equation says it.
 //!
-//! Two operands at a time become one by a batch of products of matrices, from left to right. As the ops of `listed` it is asked for by its name, and where no
-//! policy speaks of it by those of its parts.
+//! Two operands at a time become one by a batch of products of matrices, from left to right. As the
+//! ops of `listed` it is asked for by its name, and where no policy speaks of it by those of its
+//! parts.
 
 use super::elementwise::Elementwise;
 use super::infer;
@@ -18,7 +19,8 @@ use smallvec::smallvec;
 
 const DOC: &str = "Sums of products, as an equation says it: [`torch.einsum`](https://docs.pytorch.org/docs/stable/generated/torch.einsum.html).";
 
-/// Sums of products, as an equation says it: [`torch.einsum`](https://docs.pytorch.org/docs/stable/generated/torch.einsum.html).
+/// Sums of products, as an equation says it:
+/// [`torch.einsum`](https://docs.pytorch.org/docs/stable/generated/torch.einsum.html).
 pub static EINSUM: OpDef = OpDef {
     name: OpName::new("einsum"),
     doc: DOC,
@@ -126,8 +128,8 @@ impl Equation {
         Ok(sizes)
     }
 
-    /// The dtype of the result: a product of matrices takes one dtype, a product of elements promotes, and integers that are summed alone
-    /// become i64.
+    /// The dtype of the result: a product of matrices takes one dtype, a product of elements
+    /// promotes, and integers that are summed alone become i64.
     fn dtype(&self, cx: &InferCx<'_>) -> Result<DType, String> {
         let mut whole = cx.types[0].dtype;
         let mut seen = self.inputs[0].clone();

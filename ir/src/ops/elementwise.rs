@@ -1,7 +1,8 @@
 //! One element from elements at the same position: arithmetic, comparison, choice, functions.
 //!
-//! In 16 bits each op computes in f32 and rounds its result, as PyTorch's kernels do. A number given as the attribute `scalar`
-//! stands for the second operand and is not rounded to the tensor's dtype.
+//! In 16 bits each op computes in f32 and rounds its result, as PyTorch's kernels do. A number
+//! given as the attribute `scalar` stands for the second operand and is not rounded to the tensor's
+//! dtype.
 
 use super::infer;
 use super::nn::Activations;
@@ -409,7 +410,8 @@ WHERE = choose as "where"(condition, x, other) -> (y) {
 }
 }
 
-/// As [`infer::arithmetic`]; as in PyTorch there is no difference with truth values, whatever they would promote to.
+/// As [`infer::arithmetic`]; as in PyTorch there is no difference with truth values, whatever they
+/// would promote to.
 fn difference(cx: &InferCx<'_>) -> infer::Answer {
     match cx.types.iter().find(|t| t.dtype == DType::Bool) {
         Some(t) => {
@@ -419,7 +421,8 @@ fn difference(cx: &InferCx<'_>) -> infer::Answer {
     }
 }
 
-/// Infers with either a second operand or the attribute `scalar`, not both. A number may promote the tensor beside it.
+/// Infers with either a second operand or the attribute `scalar`, not both. A number may promote
+/// the tensor beside it.
 pub(super) fn binary(
     cx: &InferCx<'_>,
     rule: impl Fn(&InferCx<'_>) -> infer::Answer,
@@ -485,8 +488,8 @@ fn of_truths(cx: &MapCx<'_>, truths: ScalarOp, numbers: ScalarOp) -> ScalarOp {
     if cx.result.dtype == DType::Bool { truths } else { numbers }
 }
 
-/// The gradient of `maximum` and `minimum`: halves where the operands are equal, else none to the one that was not taken. Beside a NaN
-/// neither is less, and both get all of it, as in PyTorch.
+/// The gradient of `maximum` and `minimum`: halves where the operands are equal, else none to the
+/// one that was not taken. Beside a NaN neither is less, and both get all of it, as in PyTorch.
 fn extreme<'t>(cx: &crate::op::GradCx<'_, 't>, of_larger: bool) -> crate::op::Grads<'t> {
     let (x, y) = (cx.args[0], cx.args[1]);
     let zero = cx.tracer.zeros_like(cx.out());

@@ -1,7 +1,8 @@
-//! Functions of one number beyond the elementwise core: powers and logarithms, trigonometric and hyperbolic functions, and those
-//! around the error function and the gamma function.
+//! Functions of one number beyond the elementwise core: powers and logarithms, trigonometric and
+//! hyperbolic functions, and those around the error function and the gamma function.
 //!
-//! Most call a scalar function whose bits [`math`](crate::kernel::math) defines; the others are made of these.
+//! Most call a scalar function whose bits [`math`](crate::kernel::math) defines; the others are
+//! made of these.
 
 use super::elementwise::Elementwise;
 use super::infer;
@@ -212,7 +213,8 @@ NDTR = ndtr as "special_ndtr"(x) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
 
-/// The number that a normal number is below with the operand as probability: infinite at 0 and 1, NaN outside.
+/// The number that a normal number is below with the operand as probability: infinite at 0 and 1,
+/// NaN outside.
 NDTRI = ndtri as "special_ndtri"(p) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
@@ -382,7 +384,8 @@ fn call(cx: &mut MapCx<'_>, f: Function, x: Val) -> Val {
     cx.body.unary(ScalarOp::Call(f), x)
 }
 
-/// The first derivative of digamma. There is no limit towards minus infinity: it has poles all the way.
+/// The first derivative of digamma. There is no limit towards minus infinity: it has poles all the
+/// way.
 fn trigamma(cx: &mut MapCx<'_>, x: Val) -> Val {
     let y = call(cx, Function::Trigamma, x);
     let (end, none) = (cx.constant(f64::NEG_INFINITY), cx.constant(f64::NAN));
@@ -410,7 +413,8 @@ fn order(attrs: &Attrs) -> i64 {
     attrs.int("n").unwrap_or(0)
 }
 
-/// `(-1)^(n+1) n! ζ(n + 1, x)` for `n` from 2 on: the first terms of the sum, and the rest by the formula of Euler and Maclaurin.
+/// `(-1)^(n+1) n! ζ(n + 1, x)` for `n` from 2 on: the first terms of the sum, and the rest by the
+/// formula of Euler and Maclaurin.
 fn derivative(cx: &mut MapCx<'_>, n: i64, x: Val) -> Val {
     /// How many terms are added one by one.
     const TERMS: i32 = 12;

@@ -1,7 +1,9 @@
-//! Elements at places computed at run time: `gather`, `scatter_add`, `embedding`, and the check of a range.
+//! Elements at places computed at run time: `gather`, `scatter_add`, `embedding`, and the check of
+//! a range.
 //!
-//! Indices count from 0 and are i32 or i64. One out of range is a data error of the run; negative ones do not count from the end. A tensor
-//! without axes is taken for one of a single element. Other scatters stand in `scatter`.
+//! Indices count from 0 and are i32 or i64. One out of range is a data error of the run; negative
+//! ones do not count from the end. A tensor without axes is taken for one of a single element.
+//! Other scatters stand in `scatter`.
 
 use super::elementwise::Elementwise;
 use super::infer;
@@ -17,9 +19,11 @@ use smallvec::{SmallVec, smallvec};
 
 crate::ops! { trait Indexing;
 
-/// For each element of `index` the element of `x` at the same place, except along axis `dim`, where `index` says.
+/// For each element of `index` the element of `x` at the same place, except along axis `dim`, where
+/// `index` says.
 ///
-/// `y[i][j] = x[index[i][j]][j]` for `dim = 0`. `index` has as many axes as `x` and is no longer along the others.
+/// `y[i][j] = x[index[i][j]][j]` for `dim = 0`. `index` has as many axes as `x` and is no longer
+/// along the others.
 GATHER = gather(x, index; dim: Int) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
@@ -38,10 +42,12 @@ GATHER = gather(x, index; dim: Int) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[5, 3], i64[7, 3] in 0 5 {dim = 0}", "T[4, 6], i32[3, 9] in 0 6 {dim = 1}", "T[9], i64[4] in 0 9 {dim = 0}", "T[9], i64[] in 0 9 {dim = 0}", "T[], i64[2] in 0 1 {dim = 0}"] },
 }
 
-/// `x` with each element of `src` added at its own place, except along axis `dim`, where `index` says.
+/// `x` with each element of `src` added at its own place, except along axis `dim`, where `index`
+/// says.
 ///
-/// `y[index[i][j]][j] += src[i][j]` for `dim = 0`. `index` and `src` have one shape. Sums run in the order of `src`, in f32 for
-/// 16-bit floats. The sum of truth values is whether any of them holds.
+/// `y[index[i][j]][j] += src[i][j]` for `dim = 0`. `index` and `src` have one shape. Sums run in
+/// the order of `src`, in f32 for 16-bit floats. The sum of truth values is whether any of them
+/// holds.
 SCATTER_ADD = scatter_add(x, index, src; dim: Int) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &scattered,
@@ -56,7 +62,8 @@ SCATTER_ADD = scatter_add(x, index, src; dim: Int) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[5, 3], i64[7, 3] in 0 5, T[7, 3] {dim = 0}", "T[4, 6], i32[3, 9] in 0 6, T[3, 9] {dim = 1}", "T[3], i64[11] in 0 3, T[11] {dim = 0}", "T[], i64[1] in 0 1, T[1] {dim = 0}"] },
 }
 
-/// The index itself; a data error unless each element is at least `low` and below `high`, or is `allow`.
+/// The index itself; a data error unless each element is at least `low` and below `high`, or is
+/// `allow`.
 CHECK_RANGE = check_range(index; low: Size, high: Size, allow: OptInt) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -76,7 +83,8 @@ CHECK_RANGE = check_range(index; low: Size, high: Size, allow: OptInt) -> (y) {
 
 /// The rows of `weight` that `indices` name: the result has the axes of `indices`, then one row.
 ///
-/// The row `padding_idx` gets no gradient, and with `scale_grad_by_freq` that of each other row is divided by how often it was taken.
+/// The row `padding_idx` gets no gradient, and with `scale_grad_by_freq` that of each other row is
+/// divided by how often it was taken.
 EMBEDDING = embedding_rows as "embedding"(weight, indices; padding_idx: OptInt, scale_grad_by_freq: Bool) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
@@ -105,7 +113,8 @@ EMBEDDING = embedding_rows as "embedding"(weight, indices; padding_idx: OptInt, 
                 let index = along_rows(indices, weight.size(1));
                 return smallvec![weight.gather(index, 0).reshape_to(result)];
             }
-            // In the shape of the result, so that what reads the rows may share their kernel: the sums of bags do.
+            // In the shape of the result, so that what reads the rows may share their kernel: the
+            // sums of bags do.
             let (outer, table) = (indices.shape(), weight.shape());
             let table: Shape = outer[..axis].iter().chain(&table[..]).copied().collect();
             let index = indices.unsqueeze(-1).expand_to(result);
@@ -117,7 +126,8 @@ EMBEDDING = embedding_rows as "embedding"(weight, indices; padding_idx: OptInt, 
     domain:   Domain { dtypes: ANY, samples: &["T[10, 7], i64[4] in 0 10", "T[6, 33], i32[2, 3] in 0 6", "T[5, 1], i64[] in 0 5"] },
 }
 
-/// The gradient of [`EMBEDDING`] for its `weight`, which has `rows` rows: each row of `dy` added to the row it was taken from.
+/// The gradient of [`EMBEDDING`] for its `weight`, which has `rows` rows: each row of `dy` added to
+/// the row it was taken from.
 EMBEDDING_BACKWARD = embedding_backward(dy, indices; rows: Size, padding_idx: OptInt, scale_grad_by_freq: Bool) -> (dweight) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -172,7 +182,8 @@ pub(super) fn scattered(cx: &InferCx<'_>) -> infer::Answer {
     infer::same(cx)
 }
 
-/// Checks that `index` can pick from `x` along the attribute `dim`. Of no indices only the dtype is asked: any integers will do.
+/// Checks that `index` can pick from `x` along the attribute `dim`. Of no indices only the dtype is
+/// asked: any integers will do.
 fn indexed(cx: &InferCx<'_>, x: &TensorType, index: &TensorType) -> Result<(), String> {
     let axis = x.shape.axis(cx.attrs.int("dim").expect("required"))?;
     if index.numel() == 0 && index.dtype.is_int() {
@@ -208,7 +219,8 @@ pub(super) fn padded(cx: &InferCx<'_>, rows: Size) -> Result<(), String> {
     }
 }
 
-/// Indices of rows, repeated along the `width` elements of each: one axis for the indices, one for the row.
+/// Indices of rows, repeated along the `width` elements of each: one axis for the indices, one for
+/// the row.
 fn along_rows(indices: Var<'_>, width: Size) -> Var<'_> {
     let count = indices.ty().numel();
     indices.reshape(crate::sizes![count, 1]).expand_to(&Shape::new(&[count, width]))
@@ -236,7 +248,8 @@ fn in_range(cx: &mut MapCx<'_>, x: Val) -> Val {
 }
 
 impl<'t> Var<'t> {
-    /// The rows of this table that `indices` name: the result has the axes of `indices`, then one row.
+    /// The rows of this table that `indices` name: the result has the axes of `indices`, then one
+    /// row.
     #[track_caller]
     pub fn embedding(self, indices: Var<'t>) -> Var<'t> {
         self.embedding_rows(indices, None, false)

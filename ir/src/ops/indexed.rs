@@ -1,7 +1,8 @@
-//! Slices along an axis at places computed at run time: `index_add`, `index_copy`, `index_reduce`; and elements at several indices: `index_put`.
+//! Slices along an axis at places computed at run time: `index_add`, `index_copy`, `index_reduce`;
+//! and elements at several indices: `index_put`.
 //!
-//! They are scatters whose index is repeated along the other axes, which costs nothing. Those of an axis count from 0, those of `index_put` from
-//! the end too.
+//! They are scatters whose index is repeated along the other axes, which costs nothing. Those of an
+//! axis count from 0, those of `index_put` from the end too.
 
 use super::elementwise::Elementwise;
 use super::index::Indexing;
@@ -16,8 +17,9 @@ const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 
 crate::ops! { trait Indexed;
 
-/// `x` with each slice of `source` along axis `dim`, times `alpha`, added to the one that `index` names. Sums run in the order of `source`, in
-/// f32 for 16-bit floats. The sum of truth values is whether any of them holds.
+/// `x` with each slice of `source` along axis `dim`, times `alpha`, added to the one that `index`
+/// names. Sums run in the order of `source`, in f32 for 16-bit floats. The sum of truth values is
+/// whether any of them holds.
 INDEX_ADD = index_add(x, index, source; dim: Int, alpha: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -45,7 +47,8 @@ INDEX_ADD = index_add(x, index, source; dim: Int, alpha: OptFloat) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[5, 3], i64[7] in 0 5, T[7, 3] {dim = 0}", "T[4, 6, 2], i32[3] in 0 6, T[4, 3, 2] {dim = 1, alpha = 1.0}", "T[], i64[2] in 0 1, T[2] {dim = 0}"] },
 }
 
-/// `x` with each slice of `source` along axis `dim` in the place of the one that `index` names. Of several for one place the last one stays.
+/// `x` with each slice of `source` along axis `dim` in the place of the one that `index` names. Of
+/// several for one place the last one stays.
 INDEX_COPY = index_copy(x, index, source; dim: Int) -> (y) {
     dispatch: LISTED,
     infer:    &sliced,
@@ -54,8 +57,9 @@ INDEX_COPY = index_copy(x, index, source; dim: Int) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[5, 3], i64[7] in 0 5, T[7, 3] {dim = 0}", "T[4, 6], i32[3] in 0 6, T[4, 3] {dim = -1}"] },
 }
 
-/// `x` with the slices of `source` along axis `dim` that `index` sends to one of its own reduced there: `reduce` is `sum`, `prod`, `mean`,
-/// `amax` or `amin`. With `include_self` the slice of `x` is reduced along with them, else it is gone where one comes.
+/// `x` with the slices of `source` along axis `dim` that `index` sends to one of its own reduced
+/// there: `reduce` is `sum`, `prod`, `mean`, `amax` or `amin`. With `include_self` the slice of `x`
+/// is reduced along with them, else it is gone where one comes.
 INDEX_REDUCE = index_reduce(x, index, source; dim: Int, reduce: OptStr, include_self: Bool) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -71,12 +75,14 @@ INDEX_REDUCE = index_reduce(x, index, source; dim: Int, reduce: OptStr, include_
     domain:   Domain { dtypes: ANY, samples: &["T[5, 3], i64[7] in 0 5, T[7, 3] {dim = 0, reduce = \"amax\"}", "T[4, 6] in 1 2, i32[3] in 0 6, T[4, 3] in 1 2 {dim = 1, reduce = \"prod\", include_self = true}"] },
 }
 
-/// `x` with `values` at the places that `indices` name together, one for each of the axes `dims` (the first ones if empty): what `x[indices] = values`
-/// makes of it, or with `accumulate` the elements with the values added to them.
+/// `x` with `values` at the places that `indices` name together, one for each of the axes `dims`
+/// (the first ones if empty): what `x[indices] = values` makes of it, or with `accumulate` the
+/// elements with the values added to them.
 ///
-/// Indices have one shape, or are repeated to one; it stands in the place of the axes if they are side by side, else in front, and `values` are
-/// repeated to the whole. Of several values for one place the last one stays, and sums run in their order. A mask takes as many axes as it has,
-/// is the only index, and all its places get one value, or one slice of the axes behind it.
+/// Indices have one shape, or are repeated to one; it stands in the place of the axes if they are
+/// side by side, else in front, and `values` are repeated to the whole. Of several values for one
+/// place the last one stays, and sums run in their order. A mask takes as many axes as it has, is
+/// the only index, and all its places get one value, or one slice of the axes behind it.
 INDEX_PUT = index_put(x, indices: list, values; dims: Ints, accumulate: Bool) -> (y) {
     dispatch: LISTED,
     infer:    &put,
@@ -96,7 +102,8 @@ fn lifted(shape: &Shape) -> Shape {
     if shape.rank() == 0 { Shape::new(&[1]) } else { shape.clone() }
 }
 
-/// The type of an op that sends slices of a source along the axis `dim` to those of `x` that an index names.
+/// The type of an op that sends slices of a source along the axis `dim` to those of `x` that an
+/// index names.
 fn sliced(cx: &InferCx<'_>) -> infer::Answer {
     let (x, index, source) = (cx.operand(0), cx.operand(1), cx.operand(2));
     let axis = x.shape.axis(cx.attrs.int("dim").expect("required"))?;
@@ -195,7 +202,8 @@ fn put(cx: &InferCx<'_>) -> infer::Answer {
     infer::same(cx)
 }
 
-/// The shape that `x` has at such places: that of the indices in the place of their axes, or in front if those are apart.
+/// The shape that `x` has at such places: that of the indices in the place of their axes, or in
+/// front if those are apart.
 fn taken(x: &Shape, axes: &[usize], indices: &Shape) -> Shape {
     let before = if is_adjacent(axes) { axes[0] } else { 0 };
     let rest = || (0..x.rank()).filter(|axis| !axes.contains(axis)).map(|axis| x[axis]);
@@ -206,7 +214,8 @@ fn is_adjacent(axes: &[usize]) -> bool {
     axes.windows(2).all(|w| w[1] == w[0] + 1)
 }
 
-/// The shape that `x` has at the places of a mask from an axis on, all of which have the same elements.
+/// The shape that `x` has at the places of a mask from an axis on, all of which have the same
+/// elements.
 fn masked_shape(cx: &InferCx<'_>, axis: usize) -> Result<Shape, String> {
     let (x, indices) = (cx.operand(0), cx.list(1));
     let [mask] = indices else {
@@ -270,7 +279,8 @@ impl<'t> Places<'_, 't> {
         y.reshape_to(&shape)
     }
 
-    /// The row-major number of each place among the axes of the indices, and the shape that the indices have together.
+    /// The row-major number of each place among the axes of the indices, and the shape that the
+    /// indices have together.
     fn joined_index(&self) -> (Var<'t>, Shape) {
         let shape = self.indices.iter().fold(Shape::scalar(), |shape, index| {
             shape.broadcast(&index.shape()).expect("inferred")

@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 /// The answer of a type rule.
 pub type Answer = Result<Inferred, String>;
 
-/// The type of the first operand in floating point: integers and truth values are computed in f32, as PyTorch does.
+/// The type of the first operand in floating point: integers and truth values are computed in f32,
+/// as PyTorch does.
 pub fn float(cx: &InferCx<'_>) -> Answer {
     let x = cx.operand(0);
     if x.dtype.is_float() {
@@ -91,9 +92,11 @@ pub fn choice(cx: &InferCx<'_>) -> Answer {
     elementwise(cx, &[1, 2])
 }
 
-/// Expands all operands to their common shape and promotes the `promoted` ones; the result has the common shape and dtype.
+/// Expands all operands to their common shape and promotes the `promoted` ones; the result has the
+/// common shape and dtype.
 ///
-/// Tensors without axes only vote on the dtype if no tensor with axes has as high a class, as in PyTorch.
+/// Tensors without axes only vote on the dtype if no tensor with axes has as high a class, as in
+/// PyTorch.
 pub fn elementwise(cx: &InferCx<'_>, promoted: &[usize]) -> Answer {
     if let Some(ty) = alike(cx, promoted) {
         return Ok(Inferred::one(ty.clone()));
@@ -101,7 +104,8 @@ pub fn elementwise(cx: &InferCx<'_>, promoted: &[usize]) -> Answer {
     stretched(cx, promoted)
 }
 
-/// The type of operands that all have it, those besides the promoted ones with a dtype of their own.
+/// The type of operands that all have it, those besides the promoted ones with a dtype of their
+/// own.
 fn alike<'a>(cx: &InferCx<'a>, promoted: &[usize]) -> Option<&'a TensorType> {
     let first = &cx.types[*promoted.first()?];
     let same = cx.types.iter().all(|t| t.shape == first.shape)
@@ -130,8 +134,9 @@ fn stretched_to(cx: &InferCx<'_>, dtype: DType, cast: &[usize]) -> Answer {
     Ok(Inferred { results: SmallVec::from_elem(result, 1), casts, shapes })
 }
 
-/// The dtype that a tensor has beside a number, as PyTorch promotes: a fractional number makes integers f32, any other number makes truth
-/// values i64. What depends on names is whole, as sizes are: [`need_held_for_all`] refuses quotients beside integers.
+/// The dtype that a tensor has beside a number, as PyTorch promotes: a fractional number makes
+/// integers f32, any other number makes truth values i64. What depends on names is whole, as sizes
+/// are: [`need_held_for_all`] refuses quotients beside integers.
 pub fn beside(dtype: DType, number: Number) -> DType {
     let is_fraction = |v: f64| v.fract() != 0.0 || !v.is_finite();
     match dtype {
@@ -193,8 +198,8 @@ pub fn pinned(t: &TensorType, axis: usize) -> Result<i64, String> {
 
 /// Fails unless a tensor of that dtype can hold a number that an attribute gives.
 ///
-/// Floats hold every number, rounded. Integers hold the integers of their range; the largest of i64 is written as 2^63, the nearest
-/// number of 64 bits.
+/// Floats hold every number, rounded. Integers hold the integers of their range; the largest of i64
+/// is written as 2^63, the nearest number of 64 bits.
 pub fn need_held(dtype: DType, name: &str, number: f64) -> Result<(), String> {
     let (least, most) = match dtype {
         DType::Bool => (0, 1),
@@ -216,7 +221,8 @@ pub fn need_held(dtype: DType, name: &str, number: f64) -> Result<(), String> {
     Ok(())
 }
 
-/// As [`need_held`]; of what depends on names, floats hold all, i64 and i32 sizes, and narrower integers nothing.
+/// As [`need_held`]; of what depends on names, floats hold all, i64 and i32 sizes, and narrower
+/// integers nothing.
 pub fn need_held_for_all(dtype: DType, name: &str, number: Number) -> Result<(), String> {
     match (number.value(), number) {
         (Some(value), _) => need_held(dtype, name, value),
@@ -226,7 +232,8 @@ pub fn need_held_for_all(dtype: DType, name: &str, number: Number) -> Result<(),
     }
 }
 
-/// Fails if beside a tensor of that dtype all digits of an integer count, and the numbers of programs, which are f64, do not hold them.
+/// Fails if beside a tensor of that dtype all digits of an integer count, and the numbers of
+/// programs, which are f64, do not hold them.
 pub fn need_exact(dtype: DType, number: i64) -> Result<(), String> {
     // The largest of i64 is written as 2^63, and becomes itself again.
     if dtype.is_float() || (number as f64) as i64 == number {
@@ -245,7 +252,8 @@ pub fn broadcast(must: &Must<'_>, a: &Shape, b: &Shape) -> Result<Shape, String>
     a.broadcast_if(b, &|a, b| must.equal(a, b))
 }
 
-/// Fails if axes whose sizes are names may be empty, for expansions that take a largest element. Of numbers they see it by themselves.
+/// Fails if axes whose sizes are names may be empty, for expansions that take a largest element. Of
+/// numbers they see it by themselves.
 pub fn need_elements(must: &Must<'_>, t: &TensorType, axes: &[usize]) -> Result<(), String> {
     let may_be_empty = |&&axis: &&usize| {
         let size = t.shape.get(axis).copied().unwrap_or_default();
@@ -257,8 +265,9 @@ pub fn need_elements(must: &Must<'_>, t: &TensorType, axes: &[usize]) -> Result<
     }
 }
 
-/// The sizes in an attribute. That what names make of them is not negative is a guard in the trace of user code; passes write sizes that are there
-/// already, and numbers are checked again when names have some.
+/// The sizes in an attribute. That what names make of them is not negative is a guard in the trace
+/// of user code; passes write sizes that are there already, and numbers are checked again when
+/// names have some.
 ///
 /// # Errors
 /// If one of them is negative.

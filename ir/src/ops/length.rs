@@ -1,4 +1,5 @@
-//! Norms of vectors, and tensors brought to a length: `linalg_vector_norm`, `dist`, `cdist`, `cosine_similarity`, `rms_norm`, `renorm`.
+//! Norms of vectors, and tensors brought to a length: `linalg_vector_norm`, `dist`, `cdist`,
+//! `cosine_similarity`, `rms_norm`, `renorm`.
 
 use super::elementwise::Elementwise;
 use super::infer;
@@ -15,8 +16,9 @@ const ROUNDED: Rounding = Rounding::result("the result; each gradient once");
 
 crate::ops! { trait Lengths;
 
-/// The norm of the elements over the axes `dim` (all of them if empty): the `ord`-th root of the sum of their sizes to the power of `ord`,
-/// which is 2 if absent; of infinity the largest size, of minus infinity the smallest, of 0 the count of what is not zero:
+/// The norm of the elements over the axes `dim` (all of them if empty): the `ord`-th root of the
+/// sum of their sizes to the power of `ord`, which is 2 if absent; of infinity the largest size, of
+/// minus infinity the smallest, of 0 the count of what is not zero:
 /// [`torch.linalg.vector_norm`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.vector_norm.html).
 LINALG_VECTOR_NORM = vector_norm as "linalg_vector_norm"(x; [dim: Ints, keepdim: Bool, dtype: OptDType], ord: OptFloat) -> (y) {
     dispatch: LISTED,
@@ -48,7 +50,8 @@ LINALG_VECTOR_NORM = vector_norm as "linalg_vector_norm"(x; [dim: Ints, keepdim:
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] != 0 {dim = []}", "T[3, 5] != 0 {dim = [1], keepdim = true, ord = 3.0}", "T[3, 5] != 0 {dim = [0], ord = 1.5}", "T[3, 5] != 0 {dim = [0], ord = 1.0}"] },
 }
 
-/// The norm of order `p` of the difference: [`torch.dist`](https://docs.pytorch.org/docs/stable/generated/torch.dist.html).
+/// The norm of order `p` of the difference:
+/// [`torch.dist`](https://docs.pytorch.org/docs/stable/generated/torch.dist.html).
 DIST = dist(x, other; p: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -62,7 +65,8 @@ DIST = dist(x, other; p: OptFloat) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[5] {p = 2.0}"] },
 }
 
-/// The distances of each row of one matrix from each row of another, in the norm of order `p`, for each matrix of a batch:
+/// The distances of each row of one matrix from each row of another, in the norm of order `p`, for
+/// each matrix of a batch:
 /// [`torch.cdist`](https://docs.pytorch.org/docs/stable/generated/torch.cdist.html).
 CDIST = cdist(x1, x2; p: OptFloat) -> (y) {
     dispatch: LISTED,
@@ -87,7 +91,8 @@ CDIST = cdist(x1, x2; p: OptFloat) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[4, 5]", "T[2, 3, 5], T[4, 5] {p = 1.0}"] },
 }
 
-/// The cosine of the angle between vectors along an axis, which is 1 if absent, with norms of at least `eps`:
+/// The cosine of the angle between vectors along an axis, which is 1 if absent, with norms of at
+/// least `eps`:
 /// [`torch.nn.functional.cosine_similarity`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.cosine_similarity.html).
 COSINE_SIMILARITY = cosine_similarity(x1, x2; dim: OptInt, eps: OptFloat) -> (y) {
     dispatch: LISTED,
@@ -110,7 +115,8 @@ COSINE_SIMILARITY = cosine_similarity(x1, x2; dim: OptInt, eps: OptFloat) -> (y)
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] != 0, T[3, 5] != 0", "T[5, 3] != 0, T[5, 3] != 0 {dim = 0}"] },
 }
 
-/// `x / sqrt(mean(x²) + eps) * weight` over the last axes, those of `normalized_shape`; `eps` is the step of f32 at 1 if absent, that of f64 for f64:
+/// `x / sqrt(mean(x²) + eps) * weight` over the last axes, those of `normalized_shape`; `eps` is
+/// the step of f32 at 1 if absent, that of f64 for f64:
 /// [`torch.nn.functional.rms_norm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.rms_norm.html).
 RMS_NORM = rms_norm(x, weight: optional; normalized_shape: Sizes, eps: OptFloat) -> (y) {
     dispatch: LISTED,
@@ -139,7 +145,8 @@ RMS_NORM = rms_norm(x, weight: optional; normalized_shape: Sizes, eps: OptFloat)
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 7], T[7] {normalized_shape = [7], eps = 1e-5}", "T[2, 3, 5] {normalized_shape = [3, 5]}"] },
 }
 
-/// The slices along axis `dim`, those with a norm of order `p` above `maxnorm` shortened to it: [`torch.renorm`](https://docs.pytorch.org/docs/stable/generated/torch.renorm.html).
+/// The slices along axis `dim`, those with a norm of order `p` above `maxnorm` shortened to it:
+/// [`torch.renorm`](https://docs.pytorch.org/docs/stable/generated/torch.renorm.html).
 RENORM = renorm(x; p: Float, dim: Int, maxnorm: Float) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {

@@ -13,8 +13,8 @@ use smallvec::{SmallVec, smallvec};
 
 crate::ops! { trait Products;
 
-/// `y[.., i, j] = Σ x[.., i, p] * other[.., p, j]` over `p`. The leading axes broadcast; both operands have at least two axes and
-/// one dtype.
+/// `y[.., i, j] = Σ x[.., i, p] * other[.., p, j]` over `p`. The leading axes broadcast; both
+/// operands have at least two axes and one dtype.
 ///
 /// `dtype` is that of the result: f32 keeps the sums of 16-bit floats as they are.
 CONTRACT = contract(x, other; dtype: OptDType) -> (y) {
@@ -51,8 +51,8 @@ CONTRACT = contract(x, other; dtype: OptDType) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[5, 7], T[7, 3]", "T[2, 5, 4], T[4, 9]", "T[3, 1, 4, 5], T[2, 5, 3]", "bf16[5, 9], bf16[9, 4] {dtype = f32}", "T[17, 40], T[40, 33]"] },
 }
 
-/// The matrix product, as `torch.matmul`: vectors become a row on the left and a column on the right and lose that axis again;
-/// leading axes broadcast.
+/// The matrix product, as `torch.matmul`: vectors become a row on the left and a column on the
+/// right and lose that axis again; leading axes broadcast.
 MATMUL = matmul(x, other) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
@@ -91,7 +91,8 @@ MATMUL = matmul(x, other) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[5, 7], T[7, 3]", "T[7], T[7]", "T[3, 7], T[7]", "T[7], T[2, 7, 3]", "T[2, 5, 4], T[4, 9]", "T[2, 1, 5, 4], T[3, 4, 6]"] },
 }
 
-/// `x · weightᵀ + bias` along the last axis of `x`; `weight` is (out, in), `bias` (out) or what stretches to the result.
+/// `x · weightᵀ + bias` along the last axis of `x`; `weight` is (out, in), `bias` (out) or what
+/// stretches to the result.
 LINEAR = linear(x, weight, bias: optional) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {

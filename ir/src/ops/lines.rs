@@ -1,5 +1,5 @@
-//! The core ops that take lines of a tensor as a whole: results so far, and the order of elements. Users call what `scans` and `sorting` make
-//! of them.
+//! The core ops that take lines of a tensor as a whole: results so far, and the order of elements.
+//! Users call what `scans` and `sorting` make of them.
 
 use super::elementwise::Elementwise;
 use super::infer;
@@ -15,10 +15,12 @@ use smallvec::{SmallVec, smallvec};
 
 crate::ops! { trait LineOps;
 
-/// The result so far at every position along axis `dim`, from the last position on with `reverse`. `kind` is `sum`, `prod`, `logsumexp`
-/// (of floats), or `argmax` or `argmin`, which give positions as i64: the last of equal ones, and the last NaN once there is one.
+/// The result so far at every position along axis `dim`, from the last position on with `reverse`.
+/// `kind` is `sum`, `prod`, `logsumexp` (of floats), or `argmax` or `argmin`, which give positions
+/// as i64: the last of equal ones, and the last NaN once there is one.
 ///
-/// Sums and products of f32 are accumulated in f64, of 16-bit floats in f32, and every result is rounded once.
+/// Sums and products of f32 are accumulated in f64, of 16-bit floats in f32, and every result is
+/// rounded once.
 SCAN = scan(x; dim: Int, kind: OptStr, reverse: Bool) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -35,8 +37,9 @@ SCAN = scan(x; dim: Int, kind: OptStr, reverse: Bool) -> (y) {
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {dim = 1}", "T[4, 3, 2] {dim = 1, reverse = true}", "T[3, 40] in 1 2 {dim = 1, kind = \"prod\"}", "T[33, 9] {dim = 0, kind = \"argmax\"}", "T[2, 9] {dim = 1, kind = \"argmin\", reverse = true}"] },
 }
 
-/// The recurrence `y[k] = factor[k] * y[k - 1] + x[k]` along axis `dim`, which begins with `x[0]`; with `reverse` from the last position,
-/// `y[k] = factor[k] * y[k + 1] + x[k]`. It is accumulated as a sum is.
+/// The recurrence `y[k] = factor[k] * y[k - 1] + x[k]` along axis `dim`, which begins with `x[0]`;
+/// with `reverse` from the last position, `y[k] = factor[k] * y[k + 1] + x[k]`. It is accumulated
+/// as a sum is.
 RECURRENCE = recurrence(factor, x; dim: Int, reverse: Bool) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -58,8 +61,9 @@ RECURRENCE = recurrence(factor, x; dim: Int, reverse: Bool) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] in -1 1, T[3, 5] {dim = 1}", "T[4, 3, 2] in -1 1, T[4, 3, 2] {dim = 0, reverse = true}"] },
 }
 
-/// The positions of the first `k` elements (all if absent) along axis `dim` in order, as i64: the smallest first, or the largest with
-/// `descending`. Equal elements stay as they come, and NaN counts as the largest.
+/// The positions of the first `k` elements (all if absent) along axis `dim` in order, as i64: the
+/// smallest first, or the largest with `descending`. Equal elements stay as they come, and NaN
+/// counts as the largest.
 ORDER = order(x; dim: Int, descending: Bool, k: OptInt) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -114,7 +118,8 @@ fn along<'a>(cx: &InferCx<'a>) -> Result<&'a TensorType, String> {
     Ok(x)
 }
 
-/// `x` moved by one along axis `dim`, each element to the place behind it, or before it; `value` comes in.
+/// `x` moved by one along axis `dim`, each element to the place behind it, or before it; `value`
+/// comes in.
 pub(super) fn shifted(x: Var<'_>, dim: i64, back: bool, value: f64) -> Var<'_> {
     let (shape, rank) = (x.shape(), x.rank());
     if rank == 0 {
@@ -135,14 +140,15 @@ fn scan_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
     let sum = |v: Var<'t>| v.scan(dim, Some(Reduction::Sum.name()), !reverse);
     smallvec![match kind(cx.attrs).unwrap_or(Scan::Sum) {
         Scan::Sum => Some(sum(cx.dy())),
-        // The product before each element, times what the ones behind it make of the gradient. Nothing is divided.
+        // The product before each element, times what the ones behind it make of the gradient.
+        // Nothing is divided.
         Scan::Prod => {
             let before = shifted(y, dim, reverse, 1.0);
             let behind = shifted(x, dim, !reverse, 0.0).recurrence(cx.dy(), dim, !reverse);
             Some(before.mul(behind))
         }
-        // The gradient of y[i] is shared as e^(x[k] - y[i]) says, and y grows with i: e^(x[k] - y[k]) times a recurrence over
-        // e^(y[k] - y[k + 1]), neither of which can be too large.
+        // The gradient of y[i] is shared as e^(x[k] - y[i]) says, and y grows with i: e^(x[k] -
+        // y[k]) times a recurrence over e^(y[k] - y[k + 1]), neither of which can be too large.
         Scan::LogSumExp => {
             let next = shifted(y, dim, !reverse, f64::INFINITY);
             // What stays the same has the factor 1, an infinity too.

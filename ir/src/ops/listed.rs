@@ -1,7 +1,9 @@
-//! What is several ops and has a name of its own in PyTorch's policies: `tensordot`, `bilinear`, `cross`, `trace`, `native_layer_norm` and `stack`.
+//! What is several ops and has a name of its own in PyTorch's policies: `tensordot`, `bilinear`,
+//! `cross`, `trace`, `native_layer_norm` and `stack`.
 //!
-//! Where a table or a rule speaks of such an op its operands are cast as it says, and no policy is asked about the parts; elsewhere the parts are
-//! recorded in its place, and policies are asked about those.
+//! Where a table or a rule speaks of such an op its operands are cast as it says, and no policy is
+//! asked about the parts; elsewhere the parts are recorded in its place, and policies are asked
+//! about those.
 
 use super::elementwise::Elementwise;
 use super::infer;
@@ -21,8 +23,9 @@ const LISTED: Dispatch = Dispatch::ListedOrExpands { overload: "" };
 
 crate::ops! { trait Listed;
 
-/// The products of `x` and `other` summed over the axes `dims_self` of one and `dims_other` of the other, which are taken in pairs; an axis of size 1 goes with
-/// one of any size: [`torch.tensordot`](https://docs.pytorch.org/docs/stable/generated/torch.tensordot.html).
+/// The products of `x` and `other` summed over the axes `dims_self` of one and `dims_other` of the
+/// other, which are taken in pairs; an axis of size 1 goes with one of any size:
+/// [`torch.tensordot`](https://docs.pytorch.org/docs/stable/generated/torch.tensordot.html).
 TENSORDOT = tensordot(x, other; dims_self: Ints, dims_other: Ints) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -43,7 +46,8 @@ TENSORDOT = tensordot(x, other; dims_self: Ints, dims_other: Ints) -> (y) {
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[5, 4] {dims_self = [1], dims_other = [0]}", "T[2, 3, 4], T[4, 3] {dims_self = [1, -1], dims_other = [1, 0]}", "T[5], T[5] {dims_self = [0], dims_other = [0]}"] },
 }
 
-/// `Σ x[.., i] * weight[k, i, j] * other[.., j] + bias[k]`: [`torch.nn.functional.bilinear`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.bilinear.html).
+/// `Σ x[.., i] * weight[k, i, j] * other[.., j] + bias[k]`:
+/// [`torch.nn.functional.bilinear`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.bilinear.html).
 BILINEAR = bilinear(x, other, weight, bias: optional) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -71,7 +75,8 @@ BILINEAR = bilinear(x, other, weight, bias: optional) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 4], T[2, 5, 4], T[2]", "T[2, 2, 3], T[2, 2, 3], T[2, 3, 3]"] },
 }
 
-/// The vector products along an axis of size 3: [`torch.cross`](https://docs.pytorch.org/docs/stable/generated/torch.cross.html).
+/// The vector products along an axis of size 3:
+/// [`torch.cross`](https://docs.pytorch.org/docs/stable/generated/torch.cross.html).
 CROSS = cross(x, other; dim: Int) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -97,7 +102,8 @@ CROSS = cross(x, other; dim: Int) -> (y) {
     domain:   Domain { dtypes: NUMBERS, samples: &["T[2, 3], T[2, 3] {dim = 1}", "T[3, 2], T[3, 1] {dim = 0}"] },
 }
 
-/// The sum of the diagonal of a matrix: [`torch.trace`](https://docs.pytorch.org/docs/stable/generated/torch.trace.html).
+/// The sum of the diagonal of a matrix:
+/// [`torch.trace`](https://docs.pytorch.org/docs/stable/generated/torch.trace.html).
 TRACE = trace(x) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -113,8 +119,9 @@ TRACE = trace(x) -> (y) {
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 4]", "T[3, 3]"] },
 }
 
-/// [`LAYER_NORM`](super::nn::norm::LAYER_NORM) with its mean and one over its deviation: `torch.native_layer_norm` on the CPU. Both have the dtype of
-/// `weight`, without one that of `bias`, without either that of `y`.
+/// [`LAYER_NORM`](super::nn::norm::LAYER_NORM) with its mean and one over its deviation:
+/// `torch.native_layer_norm` on the CPU. Both have the dtype of `weight`, without one that of
+/// `bias`, without either that of `y`.
 NATIVE_LAYER_NORM = native_layer_norm(x, weight: optional, bias: optional; normalized_shape: Sizes, eps: Float) -> (y, mean, rstd) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -133,7 +140,8 @@ NATIVE_LAYER_NORM = native_layer_norm(x, weight: optional, bias: optional; norma
 }
 }
 
-/// Tensors of one shape one after the other along a new axis: [`torch.stack`](https://docs.pytorch.org/docs/stable/generated/torch.stack.html).
+/// Tensors of one shape one after the other along a new axis:
+/// [`torch.stack`](https://docs.pytorch.org/docs/stable/generated/torch.stack.html).
 pub static STACK: OpDef = OpDef {
     name: OpName::new("stack"),
     doc: "Tensors of one shape one after the other along a new axis: [`torch.stack`](https://docs.pytorch.org/docs/stable/generated/torch.stack.html).",
@@ -266,7 +274,8 @@ fn turned<'t>(x: Var<'t>, axis: i64, by: i64) -> Var<'t> {
     cat(&[x.slice(axis, by, 3, 1), x.slice(axis, 0, by, 1)], axis)
 }
 
-/// The parts of `bilinear`: `[.., out, in2]`, and then along `in2` with the second operand: two products, as in PyTorch, which no policy is asked about.
+/// The parts of `bilinear`: `[.., out, in2]`, and then along `in2` with the second operand: two
+/// products, as in PyTorch, which no policy is asked about.
 fn between<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
     let (x, other, weight) = (cx.args[0], cx.args[1], cx.args[2]);
     let (out, own, second) = (weight.size(0), weight.size(1), weight.size(2));

@@ -117,7 +117,8 @@ pub fn families() -> Vec<Family> {
     ]
 }
 
-/// The ops that policies are asked about though no built-in table lists them: they run in the dtypes they are given.
+/// The ops that policies are asked about though no built-in table lists them: they run in the
+/// dtypes they are given.
 pub const FALLTHROUGH: &[&str] = &[
     "abs",
     "acosh",

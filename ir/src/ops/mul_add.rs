@@ -1,6 +1,8 @@
-//! Products and sums in one step, as optimizers are made of: `mul_add`, and PyTorch's `lerp`, `addcmul` and `addcdiv`.
+//! Products and sums in one step, as optimizers are made of: `mul_add`, and PyTorch's `lerp`,
+//! `addcmul` and `addcdiv`.
 //!
-//! Where PyTorch's vectorised CPU kernels fuse a product into a sum, these do: then results have the same bits.
+//! Where PyTorch's vectorised CPU kernels fuse a product into a sum, these do: then results have
+//! the same bits.
 
 use super::elementwise::Elementwise;
 use super::infer;
@@ -13,7 +15,8 @@ use smallvec::smallvec;
 
 crate::ops! { trait MulAdds;
 
-/// `x * factor + addend`, rounded once; a number may stand for the factor. In 16 bits the sum is taken in f32 and rounded again.
+/// `x * factor + addend`, rounded once; a number may stand for the factor. In 16 bits the sum is
+/// taken in f32 and rounded again.
 MUL_ADD = mul_add(x, addend, factor: optional | OptNumber) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -42,8 +45,9 @@ MUL_ADD = mul_add(x, addend, factor: optional | OptNumber) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5]", "T[3, 1], T[5], T[]", "T[7], T[7], none {scalar = 0.3}"] },
 }
 
-/// The share `weight` of the way from `start` to `end`: [`torch.lerp`](https://docs.pytorch.org/docs/stable/generated/torch.lerp.html),
-/// by the one of its two formulas that is exact at the nearer end.
+/// The share `weight` of the way from `start` to `end`:
+/// [`torch.lerp`](https://docs.pytorch.org/docs/stable/generated/torch.lerp.html), by the one of
+/// its two formulas that is exact at the nearer end.
 LERP = lerp(start, end; weight: Float) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &one_float,
@@ -105,8 +109,9 @@ LERP_BY = lerp_by(start, end, weight) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5] in 0 1", "T[7], T[7], T[]"] },
 }
 
-/// `x + value * a / b` from left to right, with the value as an attribute or as a tensor without axes, which 16-bit operands meet
-/// in f32: [`torch.addcdiv`](https://docs.pytorch.org/docs/stable/generated/torch.addcdiv.html).
+/// `x + value * a / b` from left to right, with the value as an attribute or as a tensor without
+/// axes, which 16-bit operands meet in f32:
+/// [`torch.addcdiv`](https://docs.pytorch.org/docs/stable/generated/torch.addcdiv.html).
 ADDCDIV = addcdiv(x, a, b, value: optional | OptNumber) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
@@ -151,7 +156,8 @@ fn one_float(cx: &InferCx<'_>) -> infer::Answer {
     infer::promoted(cx)
 }
 
-/// Not the gradients of the two forms that are chosen from: that of the other one is zero times infinity.
+/// Not the gradients of the two forms that are chosen from: that of the other one is zero times
+/// infinity.
 fn lerp_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
     let wide = |x: Var<'t>| x.to(x.dtype().compute());
     let (dy, weight) = (wide(cx.dy()), wide(cx.args[2]));

@@ -9,7 +9,8 @@ use smallvec::smallvec;
 crate::ops! { trait Neighbours;
 
 /// The next float of the dtype after `x` towards `other`; `other` if they are equal:
-/// [`torch.nextafter`](https://docs.pytorch.org/docs/stable/generated/torch.nextafter.html). Its gradient is that of `x` where they differ.
+/// [`torch.nextafter`](https://docs.pytorch.org/docs/stable/generated/torch.nextafter.html). Its
+/// gradient is that of `x` where they differ.
 NEXTAFTER = nextafter(x, other) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
@@ -30,8 +31,9 @@ NEXTAFTER = nextafter(x, other) -> (y) {
 }
 }
 
-/// A float is moved by a little more than half the step to its neighbour, and rounded (Rump, Zimmermann, Boldo, Melquiond: Computing
-/// predecessor and successor in rounding to nearest, 2009). Near the smallest numbers the step is that between them.
+/// A float is moved by a little more than half the step to its neighbour, and rounded (Rump,
+/// Zimmermann, Boldo, Melquiond: Computing predecessor and successor in rounding to nearest, 2009).
+/// Near the smallest numbers the step is that between them.
 fn beside(cx: &mut MapCx<'_>, x: Val, other: Val) -> Val {
     let (ty, dtype) = (cx.scalar(), cx.result.dtype);
     let float = dtype.storage().float.expect("a float");
@@ -84,7 +86,8 @@ fn beside(cx: &mut MapCx<'_>, x: Val, other: Val) -> Val {
     cx.body.select(is_nan, sum, y)
 }
 
-/// The largest number of a float with that many bits behind the leading one, whose smallest exponent of a normal number is `least`.
+/// The largest number of a float with that many bits behind the leading one, whose smallest
+/// exponent of a normal number is `least`.
 fn largest(ty: Scalar, bits: i32, least: i32) -> f64 {
     match ty {
         Scalar::F64 => f64::MAX,

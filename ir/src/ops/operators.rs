@@ -1,4 +1,5 @@
-//! Rust's operators on values: `&x + &y`, `-x`, `x * 2.0`, `1 - x`, `x % 3`, `5 % x`, `a & !b`, `x & 1`, `1 << x`. What is computed is the op of that name.
+//! Rust's operators on values: `&x + &y`, `-x`, `x * 2.0`, `1 - x`, `x % 3`, `5 % x`, `a & !b`,
+//! `x & 1`, `1 << x`. What is computed is the op of that name.
 
 use super::bits::Bits;
 use super::division::Divisions;

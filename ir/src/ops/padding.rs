@@ -1,6 +1,8 @@
-//! Tensors surrounded by elements of their own, under the names that PyTorch's policies know: a table may list them, and then no policy is asked about their parts.
+//! Tensors surrounded by elements of their own, under the names that PyTorch's policies know: a
+//! table may list them, and then no policy is asked about their parts.
 //!
-//! `padding` are the positions before and behind the last axis, then those of the one before it, and so on.
+//! `padding` are the positions before and behind the last axis, then those of the one before it,
+//! and so on.
 
 use super::elementwise::Elementwise;
 use super::infer;
@@ -27,7 +29,8 @@ const MOVED: Rounding = Rounding::nowhere("nowhere; the gradient adds up in f32"
 
 crate::ops! { trait Paddings;
 
-/// The last axis with its elements mirrored at the ends: [`torch.nn.ReflectionPad1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReflectionPad1d.html).
+/// The last axis with its elements mirrored at the ends:
+/// [`torch.nn.ReflectionPad1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReflectionPad1d.html).
 REFLECTION_PAD1D = reflection_pad1d(x; padding: Ints) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| larger(cx, 1, PadMode::Reflect),
@@ -36,7 +39,8 @@ REFLECTION_PAD1D = reflection_pad1d(x; padding: Ints) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[2, 5] {padding = [2, 1]}"] },
 }
 
-/// The last two axes with their elements mirrored at the ends: [`torch.nn.ReflectionPad2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReflectionPad2d.html).
+/// The last two axes with their elements mirrored at the ends:
+/// [`torch.nn.ReflectionPad2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReflectionPad2d.html).
 REFLECTION_PAD2D = reflection_pad2d(x; padding: Ints) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| larger(cx, 2, PadMode::Reflect),
@@ -45,7 +49,8 @@ REFLECTION_PAD2D = reflection_pad2d(x; padding: Ints) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[2, 3, 4] {padding = [1, 2, 0, 1]}"] },
 }
 
-/// The last three axes with their elements mirrored at the ends: [`torch.nn.ReflectionPad3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReflectionPad3d.html).
+/// The last three axes with their elements mirrored at the ends:
+/// [`torch.nn.ReflectionPad3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReflectionPad3d.html).
 REFLECTION_PAD3D = reflection_pad3d(x; padding: Ints) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| larger(cx, 3, PadMode::Reflect),
@@ -54,7 +59,8 @@ REFLECTION_PAD3D = reflection_pad3d(x; padding: Ints) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[1, 2, 3, 2] {padding = [1, 1, 2, 0, 0, 1]}"] },
 }
 
-/// The last axis with its ends repeated: [`torch.nn.ReplicationPad1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReplicationPad1d.html).
+/// The last axis with its ends repeated:
+/// [`torch.nn.ReplicationPad1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReplicationPad1d.html).
 REPLICATION_PAD1D = replication_pad1d(x; padding: Ints) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| larger(cx, 1, PadMode::Replicate),
@@ -63,7 +69,8 @@ REPLICATION_PAD1D = replication_pad1d(x; padding: Ints) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[2, 5] {padding = [2, 1]}"] },
 }
 
-/// The last two axes with their ends repeated: [`torch.nn.ReplicationPad2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReplicationPad2d.html).
+/// The last two axes with their ends repeated:
+/// [`torch.nn.ReplicationPad2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReplicationPad2d.html).
 REPLICATION_PAD2D = replication_pad2d(x; padding: Ints) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| larger(cx, 2, PadMode::Replicate),
@@ -72,7 +79,8 @@ REPLICATION_PAD2D = replication_pad2d(x; padding: Ints) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[2, 3, 4] {padding = [1, 2, 0, -1]}"] },
 }
 
-/// The last three axes with their ends repeated: [`torch.nn.ReplicationPad3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReplicationPad3d.html).
+/// The last three axes with their ends repeated:
+/// [`torch.nn.ReplicationPad3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReplicationPad3d.html).
 REPLICATION_PAD3D = replication_pad3d(x; padding: Ints) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| larger(cx, 3, PadMode::Replicate),

@@ -1,7 +1,8 @@
-//! Powers and what is made of exponentials and logarithms of two operands: `pow`, `hypot`, `logaddexp`, `xlogy`.
+//! Powers and what is made of exponentials and logarithms of two operands: `pow`, `hypot`,
+//! `logaddexp`, `xlogy`.
 //!
-//! Powers of 16-bit floats and f32 are computed in f64 and rounded once; those of f64 lose as many last bits as the logarithm of the result
-//! has digits.
+//! Powers of 16-bit floats and f32 are computed in f64 and rounded once; those of f64 lose as many
+//! last bits as the logarithm of the result has digits.
 
 use super::elementwise::{Elementwise, binary};
 use super::functions::Functions;
@@ -31,7 +32,8 @@ RECIPROCAL = reciprocal(x) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] != 0"] },
 }
 
-/// The operand to the power of the second: [`torch.pow`](https://docs.pytorch.org/docs/stable/generated/torch.pow.html). Integers to a
+/// The operand to the power of the second:
+/// [`torch.pow`](https://docs.pytorch.org/docs/stable/generated/torch.pow.html). Integers to a
 /// power below zero are 0, but for 1 and -1.
 POW = pow(x, exponent: optional | OptNumber) -> (y) {
     dispatch: Dispatch::Listed { overload: "Tensor_Tensor" },
@@ -70,7 +72,8 @@ INTEGER_POWER = integer_power(x, exponent) -> (y) {
         let ty = cx.scalar();
         let (zero, one) = (cx.body.constant(ty, 0.0), cx.body.constant(ty, 1.0));
         let (mut value, mut square) = (one, x[0]);
-        // Above that the bits of the power change nothing but of odd numbers, whose order divides 2^62.
+        // Above that the bits of the power change nothing but of odd numbers, whose order divides
+        // 2^62.
         for k in 0..if ty == Scalar::I64 { 62 } else { 31 } {
             let bit = cx.body.constant(ty, 2f64.powi(k));
             let has = cx.body.binary(ScalarOp::And, x[1], bit);
@@ -94,7 +97,8 @@ INTEGER_POWER = integer_power(x, exponent) -> (y) {
     domain:   Domain { dtypes: &[DType::I64, DType::I32, DType::U8], samples: &["T[3, 5], T[3, 5]"] },
 }
 
-/// The square root of `x² + other²`: [`torch.hypot`](https://docs.pytorch.org/docs/stable/generated/torch.hypot.html).
+/// The square root of `x² + other²`:
+/// [`torch.hypot`](https://docs.pytorch.org/docs/stable/generated/torch.hypot.html).
 HYPOT = hypot(x, other) -> (y) {
     dispatch: LISTED,
     infer:    &floats,
@@ -116,7 +120,8 @@ HYPOT = hypot(x, other) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] != 0, T[3, 5] != 0"] },
 }
 
-/// The logarithm of `exp(x) + exp(other)`: [`torch.logaddexp`](https://docs.pytorch.org/docs/stable/generated/torch.logaddexp.html).
+/// The logarithm of `exp(x) + exp(other)`:
+/// [`torch.logaddexp`](https://docs.pytorch.org/docs/stable/generated/torch.logaddexp.html).
 LOGADDEXP = logaddexp(x, other) -> (y) {
     dispatch: LISTED,
     infer:    &floats,
@@ -128,7 +133,8 @@ LOGADDEXP = logaddexp(x, other) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5]"] },
 }
 
-/// The logarithm to base 2 of `2^x + 2^other`: [`torch.logaddexp2`](https://docs.pytorch.org/docs/stable/generated/torch.logaddexp2.html).
+/// The logarithm to base 2 of `2^x + 2^other`:
+/// [`torch.logaddexp2`](https://docs.pytorch.org/docs/stable/generated/torch.logaddexp2.html).
 LOGADDEXP2 = logaddexp2(x, other) -> (y) {
     dispatch: LISTED,
     infer:    &floats,
@@ -140,7 +146,8 @@ LOGADDEXP2 = logaddexp2(x, other) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5]"] },
 }
 
-/// `x * log(other)`, zero where `x` is zero: [`torch.xlogy`](https://docs.pytorch.org/docs/stable/generated/torch.xlogy.html).
+/// `x * log(other)`, zero where `x` is zero:
+/// [`torch.xlogy`](https://docs.pytorch.org/docs/stable/generated/torch.xlogy.html).
 XLOGY = xlogy(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::float_arithmetic),
@@ -163,7 +170,8 @@ XLOGY = xlogy(x, other: optional | OptNumber) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] > 0", "T[7], none {scalar = 3.0}"] },
 }
 
-/// `x * log(1 + other)`, zero where `x` is zero: [`torch.special.xlog1py`](https://docs.pytorch.org/docs/stable/special.html#torch.special.xlog1py).
+/// `x * log(1 + other)`, zero where `x` is zero:
+/// [`torch.special.xlog1py`](https://docs.pytorch.org/docs/stable/special.html#torch.special.xlog1py).
 XLOG1PY = xlog1py as "special_xlog1py"(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::float_arithmetic),
@@ -186,7 +194,8 @@ XLOG1PY = xlog1py as "special_xlog1py"(x, other: optional | OptNumber) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] > 0", "T[7], none {scalar = 3.0}"] },
 }
 
-/// The angle of the point with the heights `x` over the places `other`: [`torch.atan2`](https://docs.pytorch.org/docs/stable/generated/torch.atan2.html).
+/// The angle of the point with the heights `x` over the places `other`:
+/// [`torch.atan2`](https://docs.pytorch.org/docs/stable/generated/torch.atan2.html).
 ATAN2 = atan2(x, other) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float_arithmetic,

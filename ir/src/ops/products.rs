@@ -1,6 +1,8 @@
-//! PyTorch's products of matrices and vectors by name, and sums with them: `mm`, `bmm`, `addmm` and their like.
+//! PyTorch's products of matrices and vectors by name, and sums with them: `mm`, `bmm`, `addmm` and
+//! their like.
 //!
-//! What is added meets the product before it is rounded. Integers are multiplied as well; they wrap.
+//! What is added meets the product before it is rounded. Integers are multiplied as well; they
+//! wrap.
 
 use super::elementwise::Elementwise;
 use super::infer;
@@ -17,7 +19,8 @@ const ROUNDED: Rounding = Rounding::result("the result, once; each gradient");
 
 crate::ops! { trait MatrixProducts;
 
-/// The product of two matrices: [`torch.mm`](https://docs.pytorch.org/docs/stable/generated/torch.mm.html).
+/// The product of two matrices:
+/// [`torch.mm`](https://docs.pytorch.org/docs/stable/generated/torch.mm.html).
 MM = mm(x, mat2) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| multiplied(cx, 0, [2, 2]),
@@ -26,7 +29,8 @@ MM = mm(x, mat2) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[5, 4]"] },
 }
 
-/// The products of the matrices of two batches: [`torch.bmm`](https://docs.pytorch.org/docs/stable/generated/torch.bmm.html).
+/// The products of the matrices of two batches:
+/// [`torch.bmm`](https://docs.pytorch.org/docs/stable/generated/torch.bmm.html).
 BMM = bmm(x, mat2) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| multiplied(cx, 0, [3, 3]),
@@ -35,7 +39,8 @@ BMM = bmm(x, mat2) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[2, 3, 5], T[2, 5, 4]"] },
 }
 
-/// The product of a matrix and a vector: [`torch.mv`](https://docs.pytorch.org/docs/stable/generated/torch.mv.html).
+/// The product of a matrix and a vector:
+/// [`torch.mv`](https://docs.pytorch.org/docs/stable/generated/torch.mv.html).
 MV = mv(x, vec) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| multiplied(cx, 0, [2, 1]),
@@ -44,7 +49,8 @@ MV = mv(x, vec) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[5]"] },
 }
 
-/// The product of two vectors: [`torch.dot`](https://docs.pytorch.org/docs/stable/generated/torch.dot.html).
+/// The product of two vectors:
+/// [`torch.dot`](https://docs.pytorch.org/docs/stable/generated/torch.dot.html).
 DOT = dot(x, tensor) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| multiplied(cx, 0, [1, 1]),
@@ -62,7 +68,8 @@ VDOT = vdot(x, other) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[5], T[5]"] },
 }
 
-/// `beta * x + alpha * mat1 · mat2`; both numbers are 1 if absent, and with `beta = 0` no element of `x` is looked at:
+/// `beta * x + alpha * mat1 · mat2`; both numbers are 1 if absent, and with `beta = 0` no element
+/// of `x` is looked at:
 /// [`torch.addmm`](https://docs.pytorch.org/docs/stable/generated/torch.addmm.html).
 ADDMM = addmm(x, mat1, mat2; beta: OptFloat, alpha: OptFloat) -> (y) {
     dispatch: LISTED,
@@ -72,7 +79,8 @@ ADDMM = addmm(x, mat1, mat2; beta: OptFloat, alpha: OptFloat) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 4], T[3, 5], T[5, 4]", "T[4], T[3, 5], T[5, 4] {beta = 0.5, alpha = 2.0}"] },
 }
 
-/// As [`ADDMM`], of a matrix and a vector: [`torch.addmv`](https://docs.pytorch.org/docs/stable/generated/torch.addmv.html).
+/// As [`ADDMM`], of a matrix and a vector:
+/// [`torch.addmv`](https://docs.pytorch.org/docs/stable/generated/torch.addmv.html).
 ADDMV = addmv(x, mat, vec; beta: OptFloat, alpha: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| multiplied(cx, 1, [2, 1]),
@@ -84,7 +92,8 @@ ADDMV = addmv(x, mat, vec; beta: OptFloat, alpha: OptFloat) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3], T[3, 5], T[5] {alpha = 2.0}"] },
 }
 
-/// As [`ADDMM`], the products of two batches added up: [`torch.addbmm`](https://docs.pytorch.org/docs/stable/generated/torch.addbmm.html).
+/// As [`ADDMM`], the products of two batches added up:
+/// [`torch.addbmm`](https://docs.pytorch.org/docs/stable/generated/torch.addbmm.html).
 ADDBMM = addbmm(x, batch1, batch2; beta: OptFloat, alpha: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -102,7 +111,8 @@ ADDBMM = addbmm(x, batch1, batch2; beta: OptFloat, alpha: OptFloat) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 4], T[2, 3, 5], T[2, 5, 4] {alpha = 2.0}"] },
 }
 
-/// As [`ADDMM`], of the matrices of two batches: [`torch.baddbmm`](https://docs.pytorch.org/docs/stable/generated/torch.baddbmm.html).
+/// As [`ADDMM`], of the matrices of two batches:
+/// [`torch.baddbmm`](https://docs.pytorch.org/docs/stable/generated/torch.baddbmm.html).
 BADDBMM = baddbmm(x, batch1, batch2; beta: OptFloat, alpha: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| multiplied(cx, 1, [3, 3]),
@@ -111,7 +121,8 @@ BADDBMM = baddbmm(x, batch1, batch2; beta: OptFloat, alpha: OptFloat) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 4], T[2, 3, 5], T[2, 5, 4] {beta = 0.5}"] },
 }
 
-/// As [`ADDMM`], the products of each element of one vector with each of another: [`torch.addr`](https://docs.pytorch.org/docs/stable/generated/torch.addr.html).
+/// As [`ADDMM`], the products of each element of one vector with each of another:
+/// [`torch.addr`](https://docs.pytorch.org/docs/stable/generated/torch.addr.html).
 ADDR = addr(x, vec1, vec2; beta: OptFloat, alpha: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -131,7 +142,8 @@ ADDR = addr(x, vec1, vec2; beta: OptFloat, alpha: OptFloat) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 4], T[3], T[4] {beta = 0.5, alpha = 2.0}"] },
 }
 
-/// The products of vectors along an axis: [`torch.linalg.vecdot`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.vecdot.html).
+/// The products of vectors along an axis:
+/// [`torch.linalg.vecdot`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.vecdot.html).
 LINALG_VECDOT = linalg_vecdot(x, y; dim: OptInt) -> (z) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -152,7 +164,8 @@ LINALG_VECDOT = linalg_vecdot(x, y; dim: OptInt) -> (z) {
 }
 }
 
-/// The type of the product of operands `first` and the next, which have that many axes each. What stands before them is added.
+/// The type of the product of operands `first` and the next, which have that many axes each. What
+/// stands before them is added.
 fn multiplied(cx: &InferCx<'_>, first: usize, axes: [usize; 2]) -> infer::Answer {
     let (x, y) = (cx.operand(first), cx.operand(first + 1));
     let dtype = one_number(x, y)?;

@@ -1,11 +1,14 @@
-//! Random numbers as a pure function of a seed: `random`, and `uniform`, `bernoulli` and `dropout` over it.
+//! Random numbers as a pure function of a seed: `random`, and `uniform`, `bernoulli` and `dropout`
+//! over it.
 //!
-//! The seed `rng` is two i64, a key and a step: usually state of the program, whose step grows with each run. The attribute
-//! `stream` tells the ops of one program apart. An element's number depends on these and on its row-major position alone, so it
-//! is the same on every device, in every fusion, and when it is rematerialised for a gradient.
+//! The seed `rng` is two i64, a key and a step: usually state of the program, whose step grows with
+//! each run. The attribute `stream` tells the ops of one program apart. An element's number depends
+//! on these and on its row-major position alone, so it is the same on every device, in every
+//! fusion, and when it is rematerialised for a gradient.
 //!
-//! For a part of a larger tensor, which draws what its elements would draw there, `rng` goes on with the number of the part's first element in the
-//! larger tensor, and how far apart elements lie there along each axis.
+//! For a part of a larger tensor, which draws what its elements would draw there, `rng` goes on
+//! with the number of the part's first element in the larger tensor, and how far apart elements lie
+//! there along each axis.
 
 use super::cast::Cast;
 use super::elementwise::Elementwise;
@@ -100,9 +103,11 @@ BERNOULLI = bernoulli(x, rng; p: Float, stream: Int) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5], i64[2] {p = 0.25, stream = 3}"] },
 }
 
-/// Each element of `x` kept with probability `1 - p` and then multiplied by `1 / (1 - p)`, else multiplied by zero; and which ones were kept.
+/// Each element of `x` kept with probability `1 - p` and then multiplied by `1 / (1 - p)`, else
+/// multiplied by zero; and which ones were kept.
 ///
-/// With `p = 1` every element is multiplied by zero. The gradient is masked and scaled in the same way.
+/// With `p = 1` every element is multiplied by zero. The gradient is masked and scaled in the same
+/// way.
 DROPOUT = dropout(x, rng; p: Float, stream: Int) -> (y, mask) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {

@@ -1,7 +1,8 @@
-//! Reductions: `sum`, `mean`, `prod`, `amax`, `amin`, `argmax`, `argmin`, and the two core ops they are made of. What is made of several
-//! reductions, such as a variance, is in `statistics`.
+//! Reductions: `sum`, `mean`, `prod`, `amax`, `amin`, `argmax`, `argmin`, and the two core ops they
+//! are made of. What is made of several reductions, such as a variance, is in `statistics`.
 //!
-//! The order of accumulation is that of [`kernel`](crate::kernel): along rows in lanes and chunks, down columns in chunks.
+//! The order of accumulation is that of [`kernel`](crate::kernel): along rows in lanes and chunks,
+//! down columns in chunks.
 
 use super::cast::Cast;
 use super::elementwise::Elementwise;
@@ -20,7 +21,8 @@ const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 
 crate::ops! { trait Reductions;
 
-/// The sum over the axes `dim` (all of them if empty), in f32 for 16-bit floats, rounded once. Integers and bool are summed in i64.
+/// The sum over the axes `dim` (all of them if empty), in f32 for 16-bit floats, rounded once.
+/// Integers and bool are summed in i64.
 ///
 /// With `dtype`, operand and result are of that dtype.
 SUM = sum(x; [dim: Ints, keepdim: Bool, dtype: OptDType]) -> (y) {
@@ -71,9 +73,11 @@ MEAN = mean(x; [dim: Ints, keepdim: Bool, dtype: OptDType]) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] {dim = [1]}", "T[2, 3, 4] {dim = []}", "T[2, 3, 4] {dim = [0], keepdim = true}"] },
 }
 
-/// The product over the axis `dim` (of all elements if absent), in f32 for 16-bit floats, rounded once. Integers and bool are multiplied in i64.
+/// The product over the axis `dim` (of all elements if absent), in f32 for 16-bit floats, rounded
+/// once. Integers and bool are multiplied in i64.
 ///
-/// With `dtype`, operand and result are of that dtype. The gradient is the product of the other elements, of which any may be zero.
+/// With `dtype`, operand and result are of that dtype. The gradient is the product of the other
+/// elements, of which any may be zero.
 PROD = prod(x; [dim: OptInt, keepdim: Bool, dtype: OptDType]) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -94,7 +98,8 @@ PROD = prod(x; [dim: OptInt, keepdim: Bool, dtype: OptDType]) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5] {dim = 1}", "T[4, 3] {dim = 0, keepdim = true}", "T[2, 3]", "T[2, 3, 4] {dim = 1}", "T[2, 3] {dim = 1, dtype = f32}"] },
 }
 
-/// The largest element over the axes `dim` (all of them if empty); NaN if there is one. Equal largest elements share the gradient.
+/// The largest element over the axes `dim` (all of them if empty); NaN if there is one. Equal
+/// largest elements share the gradient.
 AMAX = amax(x; [dim: Ints, keepdim: Bool]) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| extreme_type(cx, "largest"),
@@ -109,7 +114,8 @@ AMAX = amax(x; [dim: Ints, keepdim: Bool]) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5] {dim = [1]}", "T[2, 3, 4] {dim = [0], keepdim = true}", "T[2, 3, 4] {dim = []}"] },
 }
 
-/// The smallest element over the axes `dim` (all of them if empty); NaN if there is one. Equal smallest elements share the gradient.
+/// The smallest element over the axes `dim` (all of them if empty); NaN if there is one. Equal
+/// smallest elements share the gradient.
 AMIN = amin(x; [dim: Ints, keepdim: Bool]) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| extreme_type(cx, "smallest"),
@@ -124,7 +130,8 @@ AMIN = amin(x; [dim: Ints, keepdim: Bool]) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5] {dim = [1]}", "T[2, 3, 4] {dim = [0], keepdim = true}", "T[2, 3, 4] {dim = []}"] },
 }
 
-/// The position of the first largest element along axis `dim` (of all elements in row-major order if absent), as i64. NaN counts as the largest.
+/// The position of the first largest element along axis `dim` (of all elements in row-major order
+/// if absent), as i64. NaN counts as the largest.
 ARGMAX = argmax(x; [dim: OptInt, keepdim: Bool]) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| position_type(cx, "largest"),
@@ -133,7 +140,8 @@ ARGMAX = argmax(x; [dim: OptInt, keepdim: Bool]) -> (y) {
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {dim = 1}", "T[3, 5] {dim = 0, keepdim = true}", "T[2, 9]"] },
 }
 
-/// The position of the first smallest element along axis `dim` (of all elements in row-major order if absent), as i64. NaN counts as the smallest.
+/// The position of the first smallest element along axis `dim` (of all elements in row-major order
+/// if absent), as i64. NaN counts as the smallest.
 ARGMIN = argmin(x; [dim: OptInt, keepdim: Bool]) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| position_type(cx, "smallest"),
@@ -142,7 +150,8 @@ ARGMIN = argmin(x; [dim: OptInt, keepdim: Bool]) -> (y) {
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {dim = 1}", "T[3, 5] {dim = 0, keepdim = true}", "T[2, 9]"] },
 }
 
-/// The last axis combined by `kind`: `sum`, `prod`, `max`, `min`, `argmax` or `argmin` (i64). Floats are f32 or f64.
+/// The last axis combined by `kind`: `sum`, `prod`, `max`, `min`, `argmax` or `argmin` (i64).
+/// Floats are f32 or f64.
 REDUCE_ROW = reduce_row(x; kind: OptStr) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -163,7 +172,8 @@ REDUCE_ROW = reduce_row(x; kind: OptStr) -> (y) {
     domain:   Domain { dtypes: &[DType::F32, DType::F64, DType::I32, DType::I64], samples: &["T[3, 5]", "T[3, 37] {kind = \"max\"}", "T[4, 9] {kind = \"min\"}", "T[2, 50] {kind = \"argmax\"}", "T[2, 50] {kind = \"argmin\"}", "T[3, 37] in 1 2 {kind = \"prod\"}", "T[2, 9000]"] },
 }
 
-/// The axes `dim`, the last axis not among them, combined by `kind`: `sum`, `prod`, `max` or `min`. Floats are f32 or f64.
+/// The axes `dim`, the last axis not among them, combined by `kind`: `sum`, `prod`, `max` or `min`.
+/// Floats are f32 or f64.
 REDUCE_COLUMN = reduce_column(x; dim: Ints, kind: OptStr) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -211,7 +221,8 @@ pub(super) fn reduced(cx: &InferCx<'_>, dtype: DType) -> infer::Answer {
     Ok(Inferred::one(TensorType { dtype, shape }))
 }
 
-/// The type of a reduction along the attribute `dim`, or of all elements, with the attribute `keepdim`.
+/// The type of a reduction along the attribute `dim`, or of all elements, with the attribute
+/// `keepdim`.
 pub(super) fn along(cx: &InferCx<'_>, dtype: DType) -> infer::Answer {
     let x = cx.operand(0);
     let keep = cx.attrs.bool("keepdim");
@@ -286,7 +297,8 @@ pub(super) fn averaged(x: &Shape, y: &Shape, dim: &[i64]) -> Number {
     }
 }
 
-/// Reduces the axes in f32, f64 or integers: trailing axes as one row, the others down columns. The result has no reduced axes.
+/// Reduces the axes in f32, f64 or integers: trailing axes as one row, the others down columns. The
+/// result has no reduced axes.
 pub(crate) fn reduce<'t>(x: Var<'t>, dim: &[i64], reduction: Reduction) -> Var<'t> {
     let kind = Some(reduction.name());
     let shape = x.shape();
@@ -304,8 +316,8 @@ pub(crate) fn reduce<'t>(x: Var<'t>, dim: &[i64], reduction: Reduction) -> Var<'
     if rest.is_empty() { y } else { y.reduce_column(&rest, kind) }
 }
 
-/// The gradient of a core reduction: `dy` everywhere for a sum, times the other elements for a product, shared among equal extremes, none
-/// for positions.
+/// The gradient of a core reduction: `dy` everywhere for a sum, times the other elements for a
+/// product, shared among equal extremes, none for positions.
 fn reduction_gradient<'t>(cx: &GradCx<'_, 't>, dim: &[i64]) -> Option<Var<'t>> {
     let (x, shape) = (cx.args[0], cx.args[0].shape());
     match reduction(cx.attrs).ok()? {
@@ -316,7 +328,8 @@ fn reduction_gradient<'t>(cx: &GradCx<'_, 't>, dim: &[i64]) -> Option<Var<'t>> {
     }
 }
 
-/// For each element the product of the others over the axes `dim`, of the products from both ends: nothing is divided.
+/// For each element the product of the others over the axes `dim`, of the products from both ends:
+/// nothing is divided.
 fn product_of_others<'t>(x: Var<'t>, dim: &[i64]) -> Var<'t> {
     let shape = x.shape();
     let axes = shape.axes(dim).unwrap_or_default();

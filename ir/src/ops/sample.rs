@@ -1,4 +1,5 @@
-//! The operands that an op's [`Domain`](crate::op::Domain) proposes for tests, read from their one-line notation.
+//! The operands that an op's [`Domain`](crate::op::Domain) proposes for tests, read from their
+//! one-line notation.
 //!
 //! ```
 //! use tracecast_ir::ops::{elementwise, sample::parse_sample};

@@ -16,8 +16,9 @@ const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 
 crate::ops! { trait Scans;
 
-/// The sum of each element and those before it along axis `dim`, accumulated in f64 for f32 and in f32 for 16-bit floats. Integers and
-/// bool are summed in i64. With `dtype`, operand and result are of that dtype.
+/// The sum of each element and those before it along axis `dim`, accumulated in f64 for f32 and in
+/// f32 for 16-bit floats. Integers and bool are summed in i64. With `dtype`, operand and result are
+/// of that dtype.
 CUMSUM = cumsum(x; [dim: Int, dtype: OptDType]) -> (y) {
     dispatch: LISTED,
     infer:    &accumulated,
@@ -35,7 +36,8 @@ CUMPROD = cumprod(x; [dim: Int, dtype: OptDType]) -> (y) {
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {dim = 1}", "T[4, 3] > 0 {dim = 0}"] },
 }
 
-/// The logarithm of the sum of the powers of `e` of each element and those before it along axis `dim`.
+/// The logarithm of the sum of the powers of `e` of each element and those before it along axis
+/// `dim`.
 LOGCUMSUMEXP = logcumsumexp(x; dim: Int) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -47,7 +49,8 @@ LOGCUMSUMEXP = logcumsumexp(x; dim: Int) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] {dim = 1}", "T[4, 3] {dim = 0}"] },
 }
 
-/// The largest of each element and those before it along axis `dim`, and its position, the last of equal ones. A NaN is larger than all.
+/// The largest of each element and those before it along axis `dim`, and its position, the last of
+/// equal ones. A NaN is larger than all.
 CUMMAX = cummax_values as "cummax"(x; dim: Int) -> (values, indices) {
     dispatch: LISTED,
     infer:    &extremes,
@@ -56,7 +59,8 @@ CUMMAX = cummax_values as "cummax"(x; dim: Int) -> (values, indices) {
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5] {dim = 1}", "T[4, 3] {dim = 0}"] },
 }
 
-/// The smallest of each element and those before it along axis `dim`, and its position, the last of equal ones. A NaN is smaller than all.
+/// The smallest of each element and those before it along axis `dim`, and its position, the last of
+/// equal ones. A NaN is smaller than all.
 CUMMIN = cummin_values as "cummin"(x; dim: Int) -> (values, indices) {
     dispatch: LISTED,
     infer:    &extremes,
@@ -68,13 +72,15 @@ CUMMIN = cummin_values as "cummin"(x; dim: Int) -> (values, indices) {
 
 /// Ops with two results: the values and their positions.
 impl<'t> Var<'t> {
-    /// The largest of each element and those before it along axis `dim`, and its position, the last of equal ones.
+    /// The largest of each element and those before it along axis `dim`, and its position, the last
+    /// of equal ones.
     #[track_caller]
     pub fn cummax(self, dim: i64) -> (Var<'t>, Var<'t>) {
         both(self.cummax_values(dim))
     }
 
-    /// The smallest of each element and those before it along axis `dim`, and its position, the last of equal ones.
+    /// The smallest of each element and those before it along axis `dim`, and its position, the
+    /// last of equal ones.
     #[track_caller]
     pub fn cummin(self, dim: i64) -> (Var<'t>, Var<'t>) {
         both(self.cummin_values(dim))

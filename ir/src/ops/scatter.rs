@@ -1,7 +1,9 @@
-//! Sources combined with the elements of a base at computed places: `scatter` puts them there, `scatter_reduce` reduces what meets at a place.
+//! Sources combined with the elements of a base at computed places: `scatter` puts them there,
+//! `scatter_reduce` reduces what meets at a place.
 //!
-//! Sources come in their row-major order, whatever the threads do. `scatter_add` stands in `index` beside `gather`, whose gradient it is;
-//! products and extremes have core ops here, which `scatter_reduce` is made of.
+//! Sources come in their row-major order, whatever the threads do. `scatter_add` stands in `index`
+//! beside `gather`, whose gradient it is; products and extremes have core ops here, which
+//! `scatter_reduce` is made of.
 
 use super::cast::Cast;
 use super::division::Divisions;
@@ -22,8 +24,8 @@ crate::ops! { trait Scatters;
 
 /// `x` with each element of `src` in its own place, except along axis `dim`, where `index` says.
 ///
-/// `y[index[i][j]][j] = src[i][j]` for `dim = 0`. `index` and `src` have one shape. Of several sources for one place the last one in the
-/// order of `src` stays, and it alone has a gradient.
+/// `y[index[i][j]][j] = src[i][j]` for `dim = 0`. `index` and `src` have one shape. Of several
+/// sources for one place the last one in the order of `src` stays, and it alone has a gradient.
 SCATTER = scatter(x, index, src; dim: Int) -> (y) {
     dispatch: LISTED,
     infer:    &scattered,
@@ -32,8 +34,9 @@ SCATTER = scatter(x, index, src; dim: Int) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[5, 3], i64[7, 3] in 0 5, T[7, 3] {dim = 0}", "T[4, 6], i32[3, 9] in 0 6, T[3, 9] {dim = 1}", "T[3], i64[2] in 0 3, T[2] {dim = 0}", "T[], i64[] in 0 1, T[] {dim = 0}"] },
 }
 
-/// `x` with `src` in the place of as many positions along axis `dim`, from `start` on, which may depend on names. Where the result is the next value of the state `x`,
-/// nothing else of that is touched.
+/// `x` with `src` in the place of as many positions along axis `dim`, from `start` on, which may
+/// depend on names. Where the result is the next value of the state `x`, nothing else of that is
+/// touched.
 PUT_SLICE = put_slice(x, src; dim: Int, start: Size) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -69,7 +72,8 @@ SCATTER_MUL = scatter_mul(x, index, src; dim: Int) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[5, 3] in 1 2, i64[7, 3] in 0 5, T[7, 3] in 1 2 {dim = 0}", "T[4, 6] in 1 2, i32[3, 9] in 0 6, T[3, 9] in 1 2 {dim = 1}"] },
 }
 
-/// As `scatter_add`, with the largest element in the place of sums; NaN if there is one. Equal ones share the gradient.
+/// As `scatter_add`, with the largest element in the place of sums; NaN if there is one. Equal ones
+/// share the gradient.
 SCATTER_MAX = scatter_max(x, index, src; dim: Int) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &scattered,
@@ -78,7 +82,8 @@ SCATTER_MAX = scatter_max(x, index, src; dim: Int) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[5, 3], i64[7, 3] in 0 5, T[7, 3] {dim = 0}", "T[4, 6], i32[3, 9] in 0 6, T[3, 9] {dim = 1}"] },
 }
 
-/// As `scatter_add`, with the smallest element in the place of sums; NaN if there is one. Equal ones share the gradient.
+/// As `scatter_add`, with the smallest element in the place of sums; NaN if there is one. Equal
+/// ones share the gradient.
 SCATTER_MIN = scatter_min(x, index, src; dim: Int) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &scattered,
@@ -87,10 +92,11 @@ SCATTER_MIN = scatter_min(x, index, src; dim: Int) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[5, 3], i64[7, 3] in 0 5, T[7, 3] {dim = 0}", "T[4, 6], i32[3, 9] in 0 6, T[3, 9] {dim = 1}"] },
 }
 
-/// `x` with what `src` sends to a place reduced there: `reduce` is `sum`, `prod`, `mean`, `amax` or `amin`. Places are those of `scatter`.
+/// `x` with what `src` sends to a place reduced there: `reduce` is `sum`, `prod`, `mean`, `amax` or
+/// `amin`. Places are those of `scatter`.
 ///
-/// With `include_self` the element of `x` is reduced along with the sources, else it is gone where a source comes. A mean of integers is
-/// rounded down.
+/// With `include_self` the element of `x` is reduced along with the sources, else it is gone where
+/// a source comes. A mean of integers is rounded down.
 SCATTER_REDUCE = scatter_reduce(x, index, src; dim: Int, reduce: OptStr, include_self: Bool) -> (y) {
     dispatch: Dispatch::Listed { overload: "two" },
     infer:    &|cx| {
@@ -205,7 +211,8 @@ impl Reduce {
     }
 }
 
-/// What was there before keeps its gradient where nothing came, and a source has one if it is the last that came to its place.
+/// What was there before keeps its gradient where nothing came, and a source has one if it is the
+/// last that came to its place.
 fn put_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
     let (index, src, dim, dy) = (cx.args[1], cx.args[2], dim(cx), cx.dy());
     let (zero, ty) = (cx.tracer.zeros_like(src), index.ty());
@@ -229,7 +236,8 @@ fn product_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
     let is_zero = |v: Var<'t>| v.eq(0.0);
     let others = without(x, is_zero(x));
     let dx = dy.mul(others.scatter_mul(index, src, dim)).div(others);
-    // The only zero among the sources of a place has the product of the others; of several zeros each leaves another one.
+    // The only zero among the sources of a place has the product of the others; of several zeros
+    // each leaves another one.
     let zeros = is_zero(src).cast(x.dtype());
     let zeros = cx.tracer.zeros_like(x).scatter_add(index, zeros, dim).gather(index, dim);
     let is_only = is_zero(src).logical_and(zeros.eq(1.0));

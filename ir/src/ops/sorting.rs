@@ -1,4 +1,5 @@
-//! Sorted elements, the largest and smallest ones, and those of a rank: elements at the positions that [`ORDER`](super::lines::ORDER) gives.
+//! Sorted elements, the largest and smallest ones, and those of a rank: elements at the positions
+//! that [`ORDER`](super::lines::ORDER) gives.
 
 use super::elementwise::Elementwise;
 use super::index::Indexing;
@@ -18,7 +19,8 @@ const PICKED: Rounding = Rounding::nowhere("nowhere; the gradient once, after f3
 
 crate::ops! { trait Sorting;
 
-/// The elements along axis `dim` in order, and their positions. Equal elements stay as they come; NaN counts as the largest.
+/// The elements along axis `dim` in order, and their positions. Equal elements stay as they come;
+/// NaN counts as the largest.
 SORT = sort_values as "sort"(x; dim: Int, descending: Bool) -> (values, indices) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -61,7 +63,8 @@ MSORT = msort(x) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[5, 3]", "T[9]"] },
 }
 
-/// The `k` largest elements along axis `dim`, the largest first, and their positions; with `smallest` the smallest ones.
+/// The `k` largest elements along axis `dim`, the largest first, and their positions; with
+/// `smallest` the smallest ones.
 TOPK = topk_values as "topk"(x; k: Int, dim: Int, smallest: Bool) -> (values, indices) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -101,7 +104,8 @@ KTHVALUE = kthvalue_values as "kthvalue"(x; [dim: Int, keepdim: Bool], k: Int) -
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {k = 2, dim = 1}", "T[7, 3] {k = 1, dim = 0, keepdim = true}"] },
 }
 
-/// The element in the middle of those along axis `dim`, the lower one of two, and its position; a NaN if there is one.
+/// The element in the middle of those along axis `dim`, the lower one of two, and its position; a
+/// NaN if there is one.
 MEDIAN = median_values as "median"(x; [dim: Int, keepdim: Bool]) -> (values, indices) {
     dispatch: Dispatch::Listed { overload: "dim" },
     infer:    &one_of_each,
@@ -113,7 +117,8 @@ MEDIAN = median_values as "median"(x; [dim: Int, keepdim: Bool]) -> (values, ind
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {dim = 1}", "T[6, 3] {dim = 0, keepdim = true}"] },
 }
 
-/// The element in the middle of the numbers along axis `dim`, the lower one of two, and its position; a NaN if there is no number.
+/// The element in the middle of the numbers along axis `dim`, the lower one of two, and its
+/// position; a NaN if there is no number.
 NANMEDIAN = nanmedian_values as "nanmedian"(x; [dim: Int, keepdim: Bool]) -> (values, indices) {
     dispatch: Dispatch::Listed { overload: "dim" },
     infer:    &one_of_each,
@@ -125,7 +130,8 @@ NANMEDIAN = nanmedian_values as "nanmedian"(x; [dim: Int, keepdim: Bool]) -> (va
 
 /// Ops with two results: the values and their positions.
 impl<'t> Var<'t> {
-    /// The elements along axis `dim` in order, and their positions, as i64. Equal elements stay as they come; NaN counts as the largest.
+    /// The elements along axis `dim` in order, and their positions, as i64. Equal elements stay as
+    /// they come; NaN counts as the largest.
     ///
     /// ```
     /// use tracecast_ir::{DType, Tracer};
@@ -139,7 +145,8 @@ impl<'t> Var<'t> {
         both(self.sort_values(dim, descending))
     }
 
-    /// The `k` largest elements along axis `dim`, the largest first, and their positions; with `smallest` the smallest ones.
+    /// The `k` largest elements along axis `dim`, the largest first, and their positions; with
+    /// `smallest` the smallest ones.
     #[track_caller]
     pub fn topk(self, k: i64, dim: i64, smallest: bool) -> (Var<'t>, Var<'t>) {
         both(self.topk_values(k, dim, smallest))
@@ -151,7 +158,8 @@ impl<'t> Var<'t> {
         both(self.kthvalue_values(dim, k))
     }
 
-    /// The element in the middle of those along axis `dim`, the lower one of two, and its position; a NaN if there is one.
+    /// The element in the middle of those along axis `dim`, the lower one of two, and its position;
+    /// a NaN if there is one.
     #[track_caller]
     pub fn median(self, dim: impl IntoDims) -> (Var<'t>, Var<'t>) {
         both(self.median_values(dim))
@@ -206,7 +214,8 @@ fn one_of_each(cx: &InferCx<'_>) -> infer::Answer {
     ))
 }
 
-/// The elements at positions, of which there is one for each line, and the positions, in the shapes of the results.
+/// The elements at positions, of which there is one for each line, and the positions, in the shapes
+/// of the results.
 fn chosen<'t>(cx: &ExpandCx<'_, 't>, x: Var<'t>, indices: Var<'t>) -> SmallVec<[Var<'t>; 1]> {
     let values = picked(x, indices, dim(cx.attrs));
     [values, indices].iter().zip(cx.results).map(|(v, ty)| v.reshape_to(&ty.shape)).collect()

@@ -122,7 +122,8 @@ fn declared(must: &Must<'_>, attrs: &Attrs) -> Result<TensorType, String> {
     Ok(ty)
 }
 
-/// Fails unless the dtype holds the numbers of the attributes; of truth values any number but 0 is the true one.
+/// Fails unless the dtype holds the numbers of the attributes; of truth values any number but 0 is
+/// the true one.
 fn held(ty: &TensorType, attrs: &Attrs) -> Result<(), String> {
     if ty.dtype == DType::Bool {
         return Ok(());
@@ -139,17 +140,19 @@ fn held(ty: &TensorType, attrs: &Attrs) -> Result<(), String> {
         .try_for_each(|v| infer::need_held(ty.dtype, "a number of `data`", *v))
 }
 
-/// A constant of this number of elements, or fewer, is code: a kernel that needs it finds the number by halving.
+/// A constant of this number of elements, or fewer, is code: a kernel that needs it finds the
+/// number by halving.
 const MOST_IN_CODE: usize = 8;
 
-/// True for a constant whose numbers lie in memory, one after another, before a program runs: code for all of them would do the work of
-/// all at every position.
+/// True for a constant whose numbers lie in memory, one after another, before a program runs: code
+/// for all of them would do the work of all at every position.
 pub fn is_data(node: &Node) -> bool {
     node.op.intrinsic() == Some(Intrinsic::Constant)
         && node.attrs.floats("data").len() > MOST_IN_CODE
 }
 
-/// True if all elements are known when tracing to be positions of an axis of that size: as numbers, or because they are kept within.
+/// True if all elements are known when tracing to be positions of an axis of that size: as numbers,
+/// or because they are kept within.
 pub fn are_positions(graph: &Graph, value: ValueId, size: Size) -> bool {
     let Some(size) = size.number() else { return false };
     let [low, high] = bounds(graph, value, CLAMPS);
@@ -217,7 +220,8 @@ impl Tracer {
         self.apply(&CONSTANT, Args { vars: Default::default(), groups: Groups::new() }, attrs)[0]
     }
 
-    /// A size, or a number that depends on one, as a tensor without axes: the count in a mean, the width in `1 / sqrt(width)`.
+    /// A size, or a number that depends on one, as a tensor without axes: the count in a mean, the
+    /// width in `1 / sqrt(width)`.
     ///
     /// The size is computed exactly, and rounded once to `dtype`.
     #[track_caller]

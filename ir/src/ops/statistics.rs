@@ -1,4 +1,5 @@
-//! What is made of several reductions and rounded once: `logsumexp`, `var`, `std`, with the mean beside them, `nansum`, `quantile`.
+//! What is made of several reductions and rounded once: `logsumexp`, `var`, `std`, with the mean
+//! beside them, `nansum`, `quantile`.
 
 use super::elementwise::Elementwise;
 use super::index::Indexing;
@@ -21,8 +22,8 @@ const ONCE: Rounding = Rounding::result("each result; the gradient once");
 
 crate::ops! { trait Statistics;
 
-/// The logarithm of the sum of the powers of `e` over the axes `dim` (all of them if empty), taken from their largest, so that none is too
-/// large. Integers are computed in f32.
+/// The logarithm of the sum of the powers of `e` over the axes `dim` (all of them if empty), taken
+/// from their largest, so that none is too large. Integers are computed in f32.
 LOGSUMEXP = logsumexp(x; [dim: Ints, keepdim: Bool]) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -53,8 +54,8 @@ LOGSUMEXP = logsumexp(x; [dim: Ints, keepdim: Bool]) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] {dim = [1]}", "T[2, 3, 4] {dim = [0], keepdim = true}", "T[2, 3, 4] {dim = [0, 2]}", "T[2, 3] {dim = []}"] },
 }
 
-/// The variance over the axes `dim` (all of them if empty): the sum of the squared distances from the mean, divided by the count less
-/// `correction`, which is 1 if absent.
+/// The variance over the axes `dim` (all of them if empty): the sum of the squared distances from
+/// the mean, divided by the count less `correction`, which is 1 if absent.
 VAR = var(x; [dim: Ints, keepdim: Bool], correction: OptFloat) -> (y) {
     dispatch: CORRECTED,
     infer:    &spread_type,
@@ -104,7 +105,8 @@ STD_MEAN = std_mean_values as "std_mean"(x; [dim: Ints, keepdim: Bool], correcti
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] {dim = [1]}", "T[2, 3, 4] {dim = [0], keepdim = true}"] },
 }
 
-/// The sum of the elements over the axes `dim` (all of them if empty) that are no NaN. Integers and bool are summed in i64.
+/// The sum of the elements over the axes `dim` (all of them if empty) that are no NaN. Integers and
+/// bool are summed in i64.
 ///
 /// With `dtype`, operand and result are of that dtype.
 NANSUM = nansum(x; [dim: Ints, keepdim: Bool, dtype: OptDType]) -> (y) {
@@ -122,11 +124,11 @@ NANSUM = nansum(x; [dim: Ints, keepdim: Bool, dtype: OptDType]) -> (y) {
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5] {dim = [1]}", "T[2, 3, 4] {dim = [0], keepdim = true}", "T[2, 3] {dim = []}"] },
 }
 
-/// The elements along axis `dim` (of all elements if absent) below which the shares `q` of them lie, a number or a vector whose axis comes
-/// first; NaN if there is one.
+/// The elements along axis `dim` (of all elements if absent) below which the shares `q` of them
+/// lie, a number or a vector whose axis comes first; NaN if there is one.
 ///
-/// `interpolation` says what lies between two elements: `"linear"` (if absent), `"lower"`, `"higher"`, `"midpoint"` or `"nearest"`. A share
-/// outside of 0 to 1 is a data error.
+/// `interpolation` says what lies between two elements: `"linear"` (if absent), `"lower"`,
+/// `"higher"`, `"midpoint"` or `"nearest"`. A share outside of 0 to 1 is a data error.
 QUANTILE = quantile(x, q; [dim: OptInt, keepdim: Bool], interpolation: OptStr) -> (y) {
     dispatch: LISTED,
     infer:    &quantile_type,
@@ -138,7 +140,8 @@ QUANTILE = quantile(x, q; [dim: OptInt, keepdim: Bool], interpolation: OptStr) -
 
 /// Ops with two results.
 impl<'t> Var<'t> {
-    /// The variance over the axes `dim` (all of them if empty), divided by the count less `correction`, and the mean.
+    /// The variance over the axes `dim` (all of them if empty), divided by the count less
+    /// `correction`, and the mean.
     ///
     /// ```
     /// use tracecast_ir::{DType, Tracer};
@@ -157,7 +160,8 @@ impl<'t> Var<'t> {
         both(self.var_mean_values(dims, correction))
     }
 
-    /// The standard deviation over the axes `dim` (all of them if empty), with the count less `correction`, and the mean.
+    /// The standard deviation over the axes `dim` (all of them if empty), with the count less
+    /// `correction`, and the mean.
     #[track_caller]
     pub fn std_mean(
         self,
@@ -293,7 +297,8 @@ fn quantile<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
     };
     let (sorted, _) = lines.sort(-1, false);
     let length = sorted.size(sorted.rank() - 1);
-    // Along the last axis a rank for each share. A NaN is the last of its line, and then every share is its place.
+    // Along the last axis a rank for each share. A NaN is the last of its line, and then every
+    // share is its place.
     let mut sizes: SmallVec<[Size; 4]> = SmallVec::from_slice(&sorted.shape());
     sizes[sorted.rank() - 1] = q.ty().numel();
     let shape = crate::Shape::new(&sizes);

@@ -1,7 +1,10 @@
-//! Taps: what each position along an axis of a result sees of the operand, known when a program is recorded. Pooling and interpolation are made of them.
+//! Taps: what each position along an axis of a result sees of the operand, known when a program is
+//! recorded. Pooling and interpolation are made of them.
 //!
-//! Tap `j` of an axis is one position of the operand for each position of the result, or none, perhaps with a weight. Where the positions are evenly apart
-//! a tap is a slice of the operand with something around it, elsewhere a gather by constant positions. Nothing that windows see is copied to memory.
+//! Tap `j` of an axis is one position of the operand for each position of the result, or none,
+//! perhaps with a weight. Where the positions are evenly apart a tap is a slice of the operand with
+//! something around it, elsewhere a gather by constant positions. Nothing that windows see is
+//! copied to memory.
 
 use super::elementwise::Elementwise;
 use super::index::Indexing;
@@ -20,7 +23,8 @@ pub(crate) struct Along {
     pub(crate) taps: Vec<Tap>,
 }
 
-/// One position of the operand for each of the result, outside of it where there is none, and its weight; no weights are ones.
+/// One position of the operand for each of the result, outside of it where there is none, and its
+/// weight; no weights are ones.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tap {
     pub(crate) at: Vec<i64>,
@@ -28,7 +32,8 @@ pub(crate) struct Tap {
 }
 
 impl Along {
-    /// From what each position of the result sees: positions within the operand, in order, with weights. Missing ones are outside.
+    /// From what each position of the result sees: positions within the operand, in order, with
+    /// weights. Missing ones are outside.
     pub(crate) fn of(from: i64, seen: &[Vec<(i64, f64)>]) -> Along {
         if let Some(even) = Along::evenly(from, seen) {
             return even;
@@ -43,7 +48,8 @@ impl Along {
         Along { from, to: seen.len() as i64, taps: (0..most).map(tap).collect() }
     }
 
-    /// The same with taps that are evenly apart, if no more of them are needed: what is not seen is outside of the operand.
+    /// The same with taps that are evenly apart, if no more of them are needed: what is not seen is
+    /// outside of the operand.
     fn evenly(from: i64, seen: &[Vec<(i64, f64)>]) -> Option<Along> {
         let most = seen.iter().map(Vec::len).max()? as i64;
         let first = |to: usize| Some(seen.get(to)?.first()?.0);
@@ -175,7 +181,8 @@ impl Moved {
     }
 }
 
-/// The elements at positions that are evenly apart, and `outside` where there are none: loads with a step, which look where they are.
+/// The elements at positions that are evenly apart, and `outside` where there are none: loads with
+/// a step, which look where they are.
 fn moved<'t>(x: Var<'t>, axes: &[Moved], outside: f64) -> Var<'t> {
     if axes.iter().all(Moved::is_within) {
         let one = |y: Var<'t>, m: &Moved| y.slice(m.axis as i64, m.first, m.end(), m.step);
@@ -234,14 +241,16 @@ pub(crate) fn beside<'t>(x: Var<'t>, axis: usize, dtype: DType, numbers: &[f64])
     x.tracer().constant(dtype, &shape, numbers)
 }
 
-/// The sum of what is seen, with weights: of all axes at once where that are few, or else axis by axis. Sums start with the first tap.
+/// The sum of what is seen, with weights: of all axes at once where that are few, or else axis by
+/// axis. Sums start with the first tap.
 pub(crate) fn summed<'t>(x: Var<'t>, axes: &[(usize, &Along)]) -> Var<'t> {
     let all: usize = axes.iter().map(|(_, along)| along.taps.len()).product();
     let is_plain = axes.iter().all(|(_, along)| along.taps.iter().all(|tap| tap.weights.is_none()));
     // Gathers by two positions at once are none that a load can make.
     let is_even = axes.iter().all(|(_, along)| along.step().is_some());
     if axes.len() > 1 && (all > FEW || !is_plain || !is_even) {
-        // What is made of whole rows first, where that leaves fewer of them; else the shortest rows first.
+        // What is made of whole rows first, where that leaves fewer of them; else the shortest rows
+        // first.
         return match axes {
             [first, rest @ ..] if first.1.to < first.1.from => summed(summed(x, &[*first]), rest),
             [rest @ .., last] => summed(summed(x, &[*last]), rest),
@@ -270,7 +279,8 @@ pub(crate) fn summed<'t>(x: Var<'t>, axes: &[(usize, &Along)]) -> Var<'t> {
     sum.unwrap_or_else(|| nothing(x, axes))
 }
 
-/// The same along one axis of which positions see many: what each of them sees is a row that is added up, so that the program does not grow with it.
+/// The same along one axis of which positions see many: what each of them sees is a row that is
+/// added up, so that the program does not grow with it.
 fn in_rows<'t>(x: Var<'t>, axis: usize, along: &Along) -> Var<'t> {
     let (rank, last) = (x.rank(), x.rank() - 1);
     let within = |at: i64| (0..along.from).contains(&at);

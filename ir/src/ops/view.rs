@@ -1,4 +1,5 @@
-//! The same elements elsewhere, without arithmetic: `reshape`, `permute`, `expand`, `slice`, `cat`, `pad`.
+//! The same elements elsewhere, without arithmetic: `reshape`, `permute`, `expand`, `slice`, `cat`,
+//! `pad`.
 
 use super::infer;
 use super::reduce::Reductions;
@@ -204,7 +205,8 @@ pub static CAT: OpDef = OpDef {
 /// The op with a list of operands, apart from the family's methods.
 pub static CAT_OPS: &[&OpDef] = &[&CAT];
 
-/// Records [`CAT`]. As in PyTorch, operands of shape `[0]` among others of more axes add nothing but their dtype.
+/// Records [`CAT`]. As in PyTorch, operands of shape `[0]` among others of more axes add nothing
+/// but their dtype.
 ///
 /// # Panics
 /// If there are no operands: then there is no tracer to record with.
@@ -244,7 +246,8 @@ fn resolve(must: &Must<'_>, x: &TensorType, wanted: &[Size]) -> Result<Shape, St
         _ => return Err(format!("{wanted:?} leaves more than one size open")),
     };
     let count = shape.numel();
-    // What is left by a division that a guard makes exact is a floor division, and multiplied again it is the total for those values.
+    // What is left by a division that a guard makes exact is a floor division, and multiplied again
+    // it is the total for those values.
     if wanted.len() > known.len() || must.equal(count, total) {
         Ok(shape)
     } else {
@@ -405,7 +408,8 @@ impl<'t> Var<'t> {
             return self;
         }
         let fresh = mine.rank() - shape.rank().min(mine.rank());
-        // An axis of size 1 that becomes one is summed too, so that the order of accumulation does not depend on the values of names.
+        // An axis of size 1 that becomes one is summed too, so that the order of accumulation does
+        // not depend on the values of names.
         let is_summed = |i: usize| {
             i < fresh
                 || shape[i - fresh] == 1

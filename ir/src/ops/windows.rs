@@ -1,6 +1,8 @@
-//! `windows`: the elements of a tensor seen through windows that move over its last axes, as convolution, pooling and `unfold` need them.
+//! `windows`: the elements of a tensor seen through windows that move over its last axes, as
+//! convolution, pooling and `unfold` need them.
 //!
-//! Where a kernel can read them at their places nothing is stored: a convolution reads its operand through windows while it packs it.
+//! Where a kernel can read them at their places nothing is stored: a convolution reads its operand
+//! through windows while it packs it.
 
 use super::elementwise::Elementwise;
 use super::infer;
@@ -13,13 +15,17 @@ use smallvec::smallvec;
 
 crate::ops! { trait Windowed;
 
-/// Windows over the last axes of `x`, as many as `size` names: `y[.., k.., o..] = x[.., o * stride + k * dilation - low ..]`, and zero where that is
-/// outside of `x`. `size` are the positions `k` of a window, `count` the windows `o` along each axis.
+/// Windows over the last axes of `x`, as many as `size` names: `y[.., k.., o..] = x[.., o *
+/// stride + k * dilation - low ..]`, and zero where that is outside of `x`. `size` are the
+/// positions `k` of a window, `count` the windows `o` along each axis.
 ///
-/// A dilation may be negative: then windows are read backwards. Nothing is stored where a kernel reads `y` at its loops' own positions; a
-/// [`contract`](fn@crate::ops::linalg::Products::contract) does so behind a `reshape` that merges the positions `k` with each other and the windows `o` with each other.
+/// A dilation may be negative: then windows are read backwards. Nothing is stored where a kernel
+/// reads `y` at its loops' own positions; a [`contract`](fn@crate::ops::linalg::Products::contract)
+/// does so behind a `reshape` that merges the positions `k` with each other and the windows `o`
+/// with each other.
 ///
-/// The gradient adds up what all windows say of an element, in order of the positions in a window, axis by axis.
+/// The gradient adds up what all windows say of an element, in order of the positions in a window,
+/// axis by axis.
 WINDOWS = windows(x; size: Ints, count: Sizes, stride: Ints, dilation: Ints, low: Ints) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &infer_windows,
@@ -88,7 +94,8 @@ impl Windows {
         let (Some(count), Some(size)) = (self.count[axis].number(), size.number()) else {
             return all;
         };
-        // `k * dilation` lies between what reaches the first element from the last window, and the last element from the first one.
+        // `k * dilation` lies between what reaches the first element from the last window, and the
+        // last element from the first one.
         let (low, dilation) = (i128::from(self.low[axis]), i128::from(self.dilation[axis]));
         let reach = i128::from(count - 1) * i128::from(self.stride[axis]);
         let (least, most) = (low - reach, low + i128::from(size) - 1);
@@ -145,17 +152,20 @@ fn folded<'t>(cx: &GradCx<'_, 't>) -> Var<'t> {
 }
 
 impl<'t> Var<'t> {
-    /// The sum of what windows `[.., k.., o..]` say of the elements of axes of these sizes: the transpose of [`WINDOWS`].
+    /// The sum of what windows `[.., k.., o..]` say of the elements of axes of these sizes: the
+    /// transpose of [`WINDOWS`].
     #[track_caller]
     pub(crate) fn folded(self, windows: &Windows, sizes: &[Size]) -> Var<'t> {
-        // Of axes that are done the positions in windows are gone, so the next ones stand where they stood.
+        // Of axes that are done the positions in windows are gone, so the next ones stand where
+        // they stood.
         let at = [windows.first, windows.first + windows.axes()];
         let along =
             |y: Var<'t>, (axis, size): (usize, &Size)| y.folded_along(at, windows, axis, *size);
         sizes.iter().enumerate().fold(self, along)
     }
 
-    /// The same along one axis, of positions `at[0]` in windows `at[1]`: the windows' axis becomes the element's, the other is gone.
+    /// The same along one axis, of positions `at[0]` in windows `at[1]`: the windows' axis becomes
+    /// the element's, the other is gone.
     fn folded_along(self, at: [usize; 2], windows: &Windows, axis: usize, size: Size) -> Var<'t> {
         let [within, along] = at;
         let (stride, dilation, low) =

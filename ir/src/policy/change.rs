@@ -83,7 +83,8 @@ impl fmt::Display for Change {
 }
 
 impl PolicySet {
-    /// What is other in `after`: promotion and parity, then tables by device type and op, then rules. Empty only if the sets are equal.
+    /// What is other in `after`: promotion and parity, then tables by device type and op, then
+    /// rules. Empty only if the sets are equal.
     pub fn diff(&self, after: &PolicySet) -> Vec<Change> {
         let mut changes = Vec::new();
         if self.promotion() != after.promotion() {
@@ -102,7 +103,8 @@ impl PolicySet {
 }
 
 impl PolicyTable {
-    /// What is other in `after`, also if it is the table of another device type; empty only if the tables decide alike.
+    /// What is other in `after`, also if it is the table of another device type; empty only if the
+    /// tables decide alike.
     pub fn diff(&self, after: &PolicyTable) -> Vec<Change> {
         let mut changes = Vec::new();
         diff_tables(self.device(), Some(self), Some(after), &mut changes);
@@ -144,7 +146,8 @@ fn diff_tables(
     }
 }
 
-/// Keeps the longest common beginning and end of the two lists of rules; what is between is removed and added.
+/// Keeps the longest common beginning and end of the two lists of rules; what is between is removed
+/// and added.
 fn diff_rules(before: &PolicySet, after: &PolicySet, changes: &mut Vec<Change>) {
     let alike = |(a, b): &(&&Rule, &&Rule)| {
         (&a.target, a.device, &a.policy) == (&b.target, b.device, &b.policy)

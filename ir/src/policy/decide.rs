@@ -1,8 +1,8 @@
 //! [`PolicySet::decide`]: from an op, its operands and a region to the casts that autocast makes.
 //!
-//! A region of a device casts an operand only if it lives on that device and is a float other than f64; ints, bools,
-//! complex numbers and f64 pass through and have no vote. Regions of several devices apply one after another, each to
-//! its own operands.
+//! A region of a device casts an operand only if it lives on that device and is a float other than
+//! f64; ints, bools, complex numbers and f64 pass through and have no vote. Regions of several
+//! devices apply one after another, each to its own operands.
 
 use std::sync::Arc;
 
@@ -19,11 +19,13 @@ pub type Casts = SmallVec<[Option<DType>; 4]>;
 pub enum OperandKind {
     /// A tensor.
     Tensor,
-    /// A tensor that may be left out; one that is left out is not in the operand list. Cast, but without a vote.
+    /// A tensor that may be left out; one that is left out is not in the operand list. Cast, but
+    /// without a vote.
     Optional,
     /// An element of a tensor list.
     ListItem,
-    /// Not looked at: an element of a list of optional tensors (indices), a weak scalar, an operand that is written to.
+    /// Not looked at: an element of a list of optional tensors (indices), a weak scalar, an operand
+    /// that is written to.
     Ignored,
 }
 
@@ -44,7 +46,8 @@ impl OperandInfo {
         OperandInfo { dtype, device, kind: OperandKind::Tensor }
     }
 
-    /// True if it lives where the region of `device` reaches. The cuda region takes xla operands too, as PyTorch's does.
+    /// True if it lives where the region of `device` reaches. The cuda region takes xla operands
+    /// too, as PyTorch's does.
     pub(super) fn is_on(&self, device: DeviceType) -> bool {
         self.device == device || (device == DeviceType::Cuda && self.device == DeviceType::Xla)
     }
@@ -82,8 +85,8 @@ pub struct Query<'a> {
     pub region: &'a Region,
     /// The policy that the op itself declares, for devices whose table does not name it.
     pub declared: Option<&'a Policy>,
-    /// True if the op is one that can be recorded: then a policy that works by a dtype argument refuses an op without one. Of
-    /// other ops the tables know more than `dtype_arg` tells.
+    /// True if the op is one that can be recorded: then a policy that works by a dtype argument
+    /// refuses an op without one. Of other ops the tables know more than `dtype_arg` tells.
     pub recorded: bool,
 }
 
@@ -172,7 +175,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The kind of refusal in one word: `banned`, `promote_mixed_low`, `no_dtype_argument` or `promote_region_is_f64`.
+    /// The kind of refusal in one word: `banned`, `promote_mixed_low`, `no_dtype_argument` or
+    /// `promote_region_is_f64`.
     pub const fn class(&self) -> &'static str {
         match self {
             Refusal::Banned { .. } => "banned",
@@ -186,8 +190,9 @@ impl Refusal {
 impl PolicySet {
     /// Decides what autocast does with one call.
     ///
-    /// If regions of several devices have a say, the decision names the first one that changes something, else the
-    /// first whose policy is not fall-through, in the order in which they apply.
+    /// If regions of several devices have a say, the decision names the first one that changes
+    /// something, else the first whose policy is not fall-through, in the order in which they
+    /// apply.
     pub fn decide(&self, query: &Query<'_>) -> Decision {
         let operands = query.operands.len();
         if query.region.is_off() {
@@ -223,7 +228,8 @@ impl PolicySet {
         decision
     }
 
-    /// Adds what the region of one device does; true if the call is now one of another overload, which nobody lists.
+    /// Adds what the region of one device does; true if the call is now one of another overload,
+    /// which nobody lists.
     fn apply(
         &self,
         policy: &Policy,
@@ -296,7 +302,8 @@ fn first(operands: &[OperandInfo]) -> Option<&OperandInfo> {
     operands.iter().find(|operand| operand.kind != OperandKind::Ignored)
 }
 
-/// PyTorch's scan. What stands before the first f32 must be the region's low dtype; behind it anything goes.
+/// PyTorch's scan. What stands before the first f32 must be the region's low dtype; behind it
+/// anything goes.
 fn scan(operands: &[OperandInfo], device: DeviceType, low: DType) -> Result<DType, Refusal> {
     let mut wide = low;
     for (operand, info) in operands.iter().enumerate() {
@@ -318,7 +325,8 @@ fn scan(operands: &[OperandInfo], device: DeviceType, low: DType) -> Result<DTyp
     Ok(wide)
 }
 
-/// The narrowest of the dtypes at hand and f32 that holds both; 8-bit floats fit in either 16-bit one.
+/// The narrowest of the dtypes at hand and f32 that holds both; 8-bit floats fit in either 16-bit
+/// one.
 fn join(wide: DType, other: DType) -> DType {
     match (wide.bytes(), other.bytes()) {
         _ if wide == other => wide,

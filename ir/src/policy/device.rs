@@ -72,7 +72,8 @@ impl DeviceType {
         DeviceType::PrivateUse4,
     ];
 
-    /// The types that nobody has: each stands for one kind of device from outside, under a name of its own.
+    /// The types that nobody has: each stands for one kind of device from outside, under a name of
+    /// its own.
     pub const OUTSIDE: [DeviceType; 4] = [
         DeviceType::PrivateUse1,
         DeviceType::PrivateUse2,

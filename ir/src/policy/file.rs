@@ -17,7 +17,8 @@
 //! policy = "fp32"
 //! ```
 //!
-//! Without `tables` the standard ones hold; an empty list is no table. A `[[table]]` takes the place of its device type's.
+//! Without `tables` the standard ones hold; an empty list is no table. A `[[table]]` takes the
+//! place of its device type's.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -68,8 +69,9 @@ impl PolicySet {
     /// Reads a file.
     ///
     /// # Errors
-    /// With the line, if the text is no TOML, a field is missing or unknown, no built-in table has that name and version, two
-    /// tables are for one device type, or a table, device, policy or rule is wrong.
+    /// With the line, if the text is no TOML, a field is missing or unknown, no built-in table has
+    /// that name and version, two tables are for one device type, or a table, device, policy or
+    /// rule is wrong.
     pub fn parse(text: &str) -> Result<PolicySet, PolicyError> {
         let root = DeTable::parse(text).map_err(|error| {
             at(text, error.span().map_or(0, |span| span.start), error.message())

@@ -1,4 +1,5 @@
-//! [`RuleIndex`]: which rules may speak of a call, found by what they name, so that a call costs the same under many rules as under few.
+//! [`RuleIndex`]: which rules may speak of a call, found by what they name, so that a call costs
+//! the same under many rules as under few.
 //!
 //! Whether a rule does speak of it, and which one wins, [`PolicySet`](super::PolicySet) says.
 

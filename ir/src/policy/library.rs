@@ -1,8 +1,9 @@
 //! The tables that come along: every file of `tables/`, by name and version.
 //!
-//! A table of a later version is a new file there; the build finds it. It is to be had by its version, `torch-cpu@2.16.0` or
-//! [`PolicySet::of_version`](super::PolicySet::of_version), and what was built before decides as it did: only
-//! [`PolicyTable::STANDARD`] says which version holds where none is named.
+//! A table of a later version is a new file there; the build finds it. It is to be had by its
+//! version, `torch-cpu@2.16.0` or [`PolicySet::of_version`](super::PolicySet::of_version), and what
+//! was built before decides as it did: only [`PolicyTable::STANDARD`] says which version holds
+//! where none is named.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -47,8 +48,9 @@ impl PolicyTable {
         BUILT_IN.of_version(version)
     }
 
-    /// The built-in table of that name, such as `torch-cpu`: the one of the standard set, else the newest; or that of a version:
-    /// `torch-cpu@2.15.0`. Strategies by dtype have names too: `bold-bf16` (see [`by_dtype`](Self::by_dtype)).
+    /// The built-in table of that name, such as `torch-cpu`: the one of the standard set, else the
+    /// newest; or that of a version: `torch-cpu@2.15.0`. Strategies by dtype have names too:
+    /// `bold-bf16` (see [`by_dtype`](Self::by_dtype)).
     pub fn named(name: &str) -> Option<Arc<PolicyTable>> {
         BUILT_IN.named(name).cloned().or_else(|| strategy::named(name))
     }
@@ -92,7 +94,8 @@ impl Library {
     }
 }
 
-/// Compares versions number by number: 2.9.1 is older than 2.15.0. What is no number is older than what is one.
+/// Compares versions number by number: 2.9.1 is older than 2.15.0. What is no number is older than
+/// what is one.
 fn by_age(a: &str, b: &str) -> Ordering {
     let part = |part: &str| (part.parse::<u64>().ok(), part.to_owned());
     a.split('.').map(part).cmp(b.split('.').map(part))

@@ -1,5 +1,5 @@
-//! What is written in a policy file and cannot mean what it says, line by line: patterns where none are taken, advice that nobody
-//! reads, names that no node or module has.
+//! What is written in a policy file and cannot mean what it says, line by line: patterns where none
+//! are taken, advice that nobody reads, names that no node or module has.
 
 use std::ops::Range;
 

@@ -1,9 +1,10 @@
 //! Autocast as data: which op runs in which precision, on which device, and why.
 //!
-//! A [`Region`] is the autocast state that a node was recorded under. A [`PolicyTable`] is one device type's versioned
-//! list, op name to [`Policy`]. A [`PolicySet`] is one table per device type with rules on top, and
-//! [`PolicySet::decide`] is the one function that turns an op, its operands and a region into a [`Decision`]: which
-//! operands are cast, what the dtype argument becomes, which rule said so. Nothing here builds or changes a graph.
+//! A [`Region`] is the autocast state that a node was recorded under. A [`PolicyTable`] is one
+//! device type's versioned list, op name to [`Policy`]. A [`PolicySet`] is one table per device
+//! type with rules on top, and [`PolicySet::decide`] is the one function that turns an op, its
+//! operands and a region into a [`Decision`]: which operands are cast, what the dtype argument
+//! becomes, which rule said so. Nothing here builds or changes a graph.
 //!
 //! ```
 //! use tracecast_ir::DType;
@@ -63,7 +64,8 @@ pub enum Policy {
     Fp32,
     /// No operand is cast; an absent dtype argument becomes f32 if the first operand is eligible.
     Fp32SetOptDtype,
-    /// No operand is cast; the op gets a dtype argument: f32 if the first operand is eligible, else its own dtype.
+    /// No operand is cast; the op gets a dtype argument: f32 if the first operand is eligible, else
+    /// its own dtype.
     Fp32AppendDtype,
     /// Every eligible operand goes to the wider of the region's low dtype and f32 found among them.
     Promote,
@@ -101,7 +103,8 @@ impl Policy {
         }
     }
 
-    /// True if it works by the op's `dtype` argument: an op that has none is refused where this policy decides about it.
+    /// True if it works by the op's `dtype` argument: an op that has none is refused where this
+    /// policy decides about it.
     pub const fn needs_dtype_argument(&self) -> bool {
         matches!(self, Policy::Fp32SetOptDtype | Policy::Fp32AppendDtype)
     }

@@ -1,4 +1,5 @@
-//! PyTorch's autocast state as it is, defects included, for those who must reproduce a recorded run.
+//! PyTorch's autocast state as it is, defects included, for those who must reproduce a recorded
+//! run.
 //!
 //! Three things that [`Region`] and the passes do right go wrong there. A policy set with
 //! [`set_parity`](super::PolicySet::set_parity), in a file `parity = true`, brings them back: a
@@ -10,8 +11,9 @@
 //! | a weight that changes in place inside a region | keeps its stale cast until the outermost exit | every version has its own cast |
 //! | one weight under regions of two low dtypes | the cache is keyed without dtype: the op gets the outer region's cast | the key has the dtype |
 //!
-//! In a trace, a weight changes in place when [`update`](crate::Tracer::update) gives it its next value, or where
-//! [`changed_in_place`](crate::Tracer::changed_in_place) says so: from then on that value is the weight.
+//! In a trace, a weight changes in place when [`update`](crate::Tracer::update) gives it its next
+//! value, or where [`changed_in_place`](crate::Tracer::changed_in_place) says so: from then on that
+//! value is the weight.
 
 use std::collections::HashMap;
 
@@ -69,8 +71,8 @@ impl Thread {
         &self.region
     }
 
-    /// Makes a region object, and the warning if it had to be switched off; dtype and cache flag that are not given are the
-    /// current ones.
+    /// Makes a region object, and the warning if it had to be switched off; dtype and cache flag
+    /// that are not given are the current ones.
     ///
     /// # Errors
     /// Those of [`Region::enter`].
@@ -92,8 +94,8 @@ impl Thread {
         self.depth += 1;
     }
 
-    /// Leaves a region: restores what the object saved last. After the outermost exit the cache is cleared: casts made from then
-    /// on are of this cache scope.
+    /// Leaves a region: restores what the object saved last. After the outermost exit the cache is
+    /// cleared: casts made from then on are of this cache scope.
     pub fn exit(&mut self, object: &RegionObject, scope: u32) {
         self.depth = self.depth.saturating_sub(1);
         if self.depth == 0 {
@@ -115,8 +117,8 @@ impl Thread {
         self.inference = inference;
     }
 
-    /// What an op gets for an operand that [`Decision::casts`](super::Decision::casts) wants cast. Only casts of an f32 leaf to
-    /// the low dtype of the region are cached.
+    /// What an op gets for an operand that [`Decision::casts`](super::Decision::casts) wants cast.
+    /// Only casts of an f32 leaf to the low dtype of the region are cached.
     pub fn cast(
         &mut self,
         device: DeviceType,

@@ -1,9 +1,10 @@
 //! Patterns over names with dots: `encoder.*.norm` and `encoder.**`.
 //!
-//! A name is read once, with all the places of the pattern that it may have come to so far. So the work is at most the length of the
-//! name times that of the pattern, however many stars there are.
+//! A name is read once, with all the places of the pattern that it may have come to so far. So the
+//! work is at most the length of the name times that of the pattern, however many stars there are.
 
-/// True if all of `text` matches: `*` stands for any run of characters without a dot, `**` for any run at all.
+/// True if all of `text` matches: `*` stands for any run of characters without a dot, `**` for any
+/// run at all.
 pub fn matches(pattern: &str, text: &str) -> bool {
     if !text.starts_with(before_stars(pattern)) {
         return false;
@@ -36,7 +37,8 @@ fn before_stars(pattern: &str) -> &str {
 /// The places of a pattern that what was read so far leads to.
 struct Places<'p> {
     pattern: &'p str,
-    /// Positions in bytes, each once and in order. A star is among them as long as it may go on; so is what follows it.
+    /// Positions in bytes, each once and in order. A star is among them as long as it may go on; so
+    /// is what follows it.
     reached: Vec<usize>,
     /// The places after the next character, kept for its memory.
     next: Vec<usize>,
@@ -68,7 +70,8 @@ impl<'p> Places<'p> {
     /// Adds a place, and those behind the stars there, which may stand for nothing.
     fn reach(&mut self, mut at: usize) {
         loop {
-            // Places come in order, and those behind the stars of a place are there if the place is.
+            // Places come in order, and those behind the stars of a place are there if the place
+            // is.
             if self.next.last().is_none_or(|last| *last < at) {
                 self.next.push(at);
             }

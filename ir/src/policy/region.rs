@@ -1,8 +1,10 @@
-//! [`Region`]: the autocast state that a node was recorded under, and what entering a region makes of it.
+//! [`Region`]: the autocast state that a node was recorded under, and what entering a region makes
+//! of it.
 //!
-//! Regions are values: entering one makes a new value, and leaving it is going back to the old one. So nothing can
-//! leak out of a region, however it is left and however often one is entered. The scope number tells cast caches apart;
-//! who opens the outermost region picks a fresh one with [`Region::with_scope`].
+//! Regions are values: entering one makes a new value, and leaving it is going back to the old one.
+//! So nothing can leak out of a region, however it is left and however often one is entered. The
+//! scope number tells cast caches apart; who opens the outermost region picks a fresh one with
+//! [`Region::with_scope`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,9 +14,9 @@ use crate::DType;
 
 /// The autocast state of every device type, the cache flag and the cache scope.
 ///
-/// In text: `{cpu: bf16, cuda: off f32} cache on scope 3`. Devices that nobody has named are left out: they are off, with their
-/// default dtype. A device that was switched off is printed and is not equal to one that nobody has named, so that an island is
-/// told from what lies in no region.
+/// In text: `{cpu: bf16, cuda: off f32} cache on scope 3`. Devices that nobody has named are left
+/// out: they are off, with their default dtype. A device that was switched off is printed and is
+/// not equal to one that nobody has named, so that an island is told from what lies in no region.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Region {
     /// One bit per device type.
@@ -50,7 +52,8 @@ impl Region {
         self.enabled == 0
     }
 
-    /// True if autocast is off for `device` because it was switched off, and not because nobody switched it on.
+    /// True if autocast is off for `device` because it was switched off, and not because nobody
+    /// switched it on.
     pub fn is_switched_off(&self, device: DeviceType) -> bool {
         self.switched_off & device.bit() != 0
     }
@@ -123,7 +126,8 @@ impl Region {
         self
     }
 
-    /// The same state with `device` off: what the parts of an op see that this device's table lists.
+    /// The same state with `device` off: what the parts of an op see that this device's table
+    /// lists.
     #[must_use]
     pub fn without(mut self, device: DeviceType) -> Region {
         self.enabled &= !device.bit();
@@ -139,13 +143,16 @@ impl Region {
         self
     }
 
-    /// The state inside a region of `device` opened here, and a warning if the region had to be switched off.
+    /// The state inside a region of `device` opened here, and a warning if the region had to be
+    /// switched off.
     ///
-    /// Without a dtype the current one holds, without a cache flag the current one. A dtype that the device does not
-    /// take switches the region off but is remembered as its dtype, as PyTorch does.
+    /// Without a dtype the current one holds, without a cache flag the current one. A dtype that
+    /// the device does not take switches the region off but is remembered as its dtype, as PyTorch
+    /// does.
     ///
     /// # Errors
-    /// If the device type has no autocast, which is so for a device from outside: those have [`Region::enter_accepting`].
+    /// If the device type has no autocast, which is so for a device from outside: those have
+    /// [`Region::enter_accepting`].
     pub fn enter(
         &self,
         device: DeviceType,

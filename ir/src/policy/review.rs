@@ -1,7 +1,8 @@
 //! [`Finding`]s: what is odd about a policy file that reads.
 //!
-//! A rule may speak of an op that nobody knows, say what another rule says already, or never decide because a stronger rule covers
-//! it. None of this is an error: the op may be a custom one, the stronger rule may be removed again.
+//! A rule may speak of an op that nobody knows, say what another rule says already, or never decide
+//! because a stronger rule covers it. None of this is an error: the op may be a custom one, the
+//! stronger rule may be removed again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -49,10 +50,12 @@ pub struct KnownOp<'a> {
     pub is_seen: bool,
 }
 
-/// Looks through the file of a policy set or of a policy table; nothing is odd about the lists of a TorchScript pass.
+/// Looks through the file of a policy set or of a policy table; nothing is odd about the lists of a
+/// TorchScript pass.
 ///
-/// `ops` are the ops that can be recorded; those that a built-in table lists are known besides. `hint` completes the name of an
-/// unknown op by names that are close to it; it is given ops that can be recorded only.
+/// `ops` are the ops that can be recorded; those that a built-in table lists are known besides.
+/// `hint` completes the name of an unknown op by names that are close to it; it is given ops that
+/// can be recorded only.
 ///
 /// # Errors
 /// If the file does not read.
@@ -250,7 +253,8 @@ impl Review<'_> {
         lines.filter_map(|(op, at)| Some(self.finding(*at, self.unknown(op)?))).collect()
     }
 
-    /// Whether an op has an argument `dtype`: of what cannot be recorded, whether a built-in table gives it one.
+    /// Whether an op has an argument `dtype`: of what cannot be recorded, whether a built-in table
+    /// gives it one.
     fn takes_dtype(&self, name: &str) -> Option<bool> {
         if let Some(op) = self.ops.get(name) {
             return Some(op.takes_dtype);
@@ -281,7 +285,8 @@ impl Review<'_> {
             OpPattern::One(overload) if !overload.is_empty() => overload,
             _ => return None,
         };
-        // An op that no table lists may have any overloads, and so may one of which a table lists all.
+        // An op that no table lists may have any overloads, and so may one of which a table lists
+        // all.
         let matches = |key: &&str| match OpPattern::in_table(key).1 {
             OpPattern::Any => true,
             OpPattern::One(one) => one == *overload,
@@ -346,7 +351,8 @@ mod tests {
 
     #[test]
     fn u6_only_ops_that_exist_are_suggested() {
-        // PyTorch's lists have `conv3d` and `mm`, which nobody can record here; no policy is asked about `cast`.
+        // PyTorch's lists have `conv3d` and `mm`, which nobody can record here; no policy is asked
+        // about `cast`.
         for name in ["conv3", "mn", "casts"] {
             let said = found(&format!("[[rule]]\nop = \"{name}\"\npolicy = \"fp32\"\n"));
             assert!(said[0].ends_with("is it a custom op?"), "{said:?}");

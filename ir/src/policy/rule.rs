@@ -54,8 +54,8 @@ impl fmt::Display for RuleId {
 
 /// What a rule is about, weakest first: a later kind wins over an earlier one.
 ///
-/// In patterns `*` stands for any run of characters without a dot and `**` for any run. An op without a dot is every
-/// overload of it; `mm.default` is the default overload alone.
+/// In patterns `*` stands for any run of characters without a dot and `**` for any run. An op
+/// without a dot is every overload of it; `mm.default` is the default overload alone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
     /// An op, as the device itself wants it; stands below every other rule and above the table.
@@ -110,7 +110,8 @@ impl Target {
     }
 }
 
-/// `op mm`; in quotes what is no plain name, so that no text can be taken for more than itself: `node "a on cuda"`.
+/// `op mm`; in quotes what is no plain name, so that no text can be taken for more than itself:
+/// `node "a on cuda"`.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.text();
@@ -137,15 +138,16 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// True if it is about this call on one of the device types that it holds for: it decides, unless a stronger rule does.
+    /// True if it is about this call on one of the device types that it holds for: it decides,
+    /// unless a stronger rule does.
     pub fn speaks_of(&self, query: &Query<'_>) -> bool {
         let here =
             self.device.is_none_or(|only| query.operands.iter().any(|operand| operand.is_on(only)));
         here && self.target.matches(query.op, query.overload, query.scope, query.node)
     }
 
-    /// The id that decisions of this rule carry. Its text tells target, device and policy; two rules that say the same have ids
-    /// that are not equal, since their numbers differ.
+    /// The id that decisions of this rule carry. Its text tells target, device and policy; two
+    /// rules that say the same have ids that are not equal, since their numbers differ.
     pub fn rule_id(&self) -> RuleId {
         let device = self.device.map_or(String::new(), |device| format!(" on {device}"));
         let text = format!("rule/{}{device}:{}", self.target, self.policy);

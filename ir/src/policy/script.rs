@@ -1,7 +1,8 @@
 //! [`ScriptTable`]: the op lists of the TorchScript autocast pass, and what its two cast ops do.
 //!
-//! That pass inserts a cast op in front of an operand when the graph is rewritten and decides at run time whether it casts. It
-//! knows cpu and one kind of graphics card, treats an operand whose dtype it does not know as f32, and skips calls that mutate.
+//! That pass inserts a cast op in front of an operand when the graph is rewritten and decides at
+//! run time whether it casts. It knows cpu and one kind of graphics card, treats an operand whose
+//! dtype it does not know as f32, and skips calls that mutate.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -112,7 +113,8 @@ impl ScriptTable {
     /// Reads a file: `name`, `version`, and under `classes` a list of ops for each class.
     ///
     /// # Errors
-    /// With the line, if the text is no TOML, a field is missing, a class has no such name, or an op stands in two classes.
+    /// With the line, if the text is no TOML, a field is missing, a class has no such name, or an
+    /// op stands in two classes.
     pub fn parse(text: &str) -> Result<ScriptTable, PolicyError> {
         let error = |at: usize, message: String| {
             let (line, column) = place(text, at);
@@ -170,9 +172,11 @@ impl ScriptTable {
         self.ops.iter().map(|(op, class)| (op.as_str(), *class))
     }
 
-    /// The cast op that is inserted in front of every tensor operand of a call, in a region that is on for some device.
+    /// The cast op that is inserted in front of every tensor operand of a call, in a region that is
+    /// on for some device.
     ///
-    /// `has_dtype` says that the call has a dtype argument that is not known to be `None`, `mutates` that it changes an operand.
+    /// `has_dtype` says that the call has a dtype argument that is not known to be `None`,
+    /// `mutates` that it changes an operand.
     ///
     /// # Errors
     /// If the op is banned.

@@ -14,10 +14,12 @@ static STANDARD: LazyLock<PolicySet> =
 /// How `promote` finds the common dtype of its operands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Promotion {
-    /// PyTorch's scan from left to right: a foreign low dtype before the first f32 is an error, optionals do not vote.
+    /// PyTorch's scan from left to right: a foreign low dtype before the first f32 is an error,
+    /// optionals do not vote.
     #[default]
     Scan,
-    /// The same answer in every order: f32 as soon as two dtypes differ, optionals vote, nothing is an error.
+    /// The same answer in every order: f32 as soon as two dtypes differ, optionals vote, nothing is
+    /// an error.
     Join,
 }
 
@@ -32,10 +34,10 @@ impl fmt::Display for Promotion {
 
 /// All that decides about precision: a table per device type, and rules on top of them.
 ///
-/// A rule about a node wins over one about a module, that over one about an op, that over what a device declares, that
-/// over the device's table, that over what the op itself declares
-/// ([`Dispatch::Declares`](crate::op::Dispatch::Declares)); an op that nobody names falls through. Between rules of one kind the last one wins, and
-/// removing it brings the one before back.
+/// A rule about a node wins over one about a module, that over one about an op, that over what a
+/// device declares, that over the device's table, that over what the op itself declares
+/// ([`Dispatch::Declares`](crate::op::Dispatch::Declares)); an op that nobody names falls through.
+/// Between rules of one kind the last one wins, and removing it brings the one before back.
 #[derive(Clone, Debug)]
 pub struct PolicySet {
     tables: [Option<Arc<PolicyTable>>; DeviceType::ALL.len()],
@@ -82,7 +84,8 @@ impl PolicySet {
         STANDARD.clone()
     }
 
-    /// [`standard`](Self::standard) with the tables of a version of PyTorch in the places of theirs; `None` if no table is of it.
+    /// [`standard`](Self::standard) with the tables of a version of PyTorch in the places of
+    /// theirs; `None` if no table is of it.
     ///
     /// ```
     /// use tracecast_ir::policy::PolicySet;
@@ -167,7 +170,8 @@ impl PolicySet {
         self.rules.iter().map(|(rule, _)| rule)
     }
 
-    /// A hash of everything that decides, the same in every process: part of the key of compiled programs.
+    /// A hash of everything that decides, the same in every process: part of the key of compiled
+    /// programs.
     pub fn hash(&self) -> u64 {
         let mut hash = Fnv::new();
         hash.add(&self.promotion);
@@ -213,7 +217,8 @@ impl PolicySet {
         spoken.max_by_key(|at| (self.rules[*at].0.target.rank(), *at)).map(|at| &self.rules[at])
     }
 
-    /// The places among [`rules`](Self::rules) of those whose target is this call, on any device type, in no particular order.
+    /// The places among [`rules`](Self::rules) of those whose target is this call, on any device
+    /// type, in no particular order.
     pub fn about<'p>(&'p self, query: &Query<'p>) -> impl Iterator<Item = usize> + 'p {
         let Query { op, overload, scope, node, .. } = *query;
         let candidates = self.index.candidates(query);

@@ -3,7 +3,8 @@
 use super::DeviceType;
 use std::fmt;
 
-/// One device, as graphs hold it: its type, and its number among the devices of its kind. Policies see the type alone.
+/// One device, as graphs hold it: its type, and its number among the devices of its kind. Policies
+/// see the type alone.
 ///
 /// ```
 /// use tracecast_ir::policy::{DeviceType, Site};
@@ -21,7 +22,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// Its text where the kind has this name: `npu:1`; the first one of a kind goes without its number.
+    /// Its text where the kind has this name: `npu:1`; the first one of a kind goes without its
+    /// number.
     pub(crate) fn named<'a>(self, name: &'a str) -> impl fmt::Display + use<'a> {
         fmt::from_fn(move |f| match self.ordinal {
             0 => f.write_str(name),

@@ -18,8 +18,8 @@ pub enum PolicyFile {
 }
 
 impl PolicyFile {
-    /// Reads a file: one with `classes` at the top has the lists of a TorchScript pass, one with `device`, `ops`, `name` or
-    /// `version` a table, every other one a set.
+    /// Reads a file: one with `classes` at the top has the lists of a TorchScript pass, one with
+    /// `device`, `ops`, `name` or `version` a table, every other one a set.
     ///
     /// # Errors
     /// With the line, if the text is no TOML, or not what its keys say that it is.
@@ -45,8 +45,8 @@ impl PolicyFile {
         Ok(PolicyFile::Set(Box::new(PolicySet::parse(text)?)))
     }
 
-    /// The set that it stands for: itself, or PyTorch's with the table in the place of its device type's. `None` for the lists of a
-    /// TorchScript pass, which decide about no traced program.
+    /// The set that it stands for: itself, or PyTorch's with the table in the place of its device
+    /// type's. `None` for the lists of a TorchScript pass, which decide about no traced program.
     pub fn into_set(self) -> Option<PolicySet> {
         match self {
             PolicyFile::Set(set) => Some(*set),

@@ -66,7 +66,8 @@ pub(super) fn named(name: &str) -> Option<Arc<PolicyTable>> {
 }
 
 impl PolicyTable {
-    /// The table for regions of `low`, f16 or bf16, by the risk that is accepted; `None` for another dtype.
+    /// The table for regions of `low`, f16 or bf16, by the risk that is accepted; `None` for
+    /// another dtype.
     ///
     /// It is for `privateuse1`: a device from outside takes it and lays rules of its own over it.
     /// [`for_device`](Self::for_device) gives it to another type.
@@ -90,7 +91,8 @@ impl PolicyTable {
 }
 
 impl PolicySet {
-    /// The table [`PolicyTable::by_dtype`] for every device type; `None` for another dtype than f16 and bf16.
+    /// The table [`PolicyTable::by_dtype`] for every device type; `None` for another dtype than f16
+    /// and bf16.
     ///
     /// ```
     /// use tracecast_ir::DType;

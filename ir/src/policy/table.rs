@@ -13,8 +13,9 @@
 //! layer_norm = { policy = "lower_precision_fp", because = "statistics are f32" }  # the reason is in the rule id
 //! ```
 //!
-//! A table with the line `casts_f64 = true` casts f64 too, where it casts all floats. An op that is not listed falls through. In-place and out forms are other overloads, so a list that does not name
-//! them leaves them alone.
+//! A table with the line `casts_f64 = true` casts f64 too, where it casts all floats. An op that is
+//! not listed falls through. In-place and out forms are other overloads, so a list that does not
+//! name them leaves them alone.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,8 +67,8 @@ impl PolicyTable {
     /// Reads a table file.
     ///
     /// # Errors
-    /// With the line, if the text is no TOML, a field is missing or unknown, a device or policy has no such name, a
-    /// ban gives no advice, or an op is listed twice.
+    /// With the line, if the text is no TOML, a field is missing or unknown, a device or policy has
+    /// no such name, a ban gives no advice, or an op is listed twice.
     pub fn parse(text: &str) -> Result<PolicyTable, PolicyError> {
         Reader { text }.table()
     }
@@ -108,7 +109,8 @@ impl PolicyTable {
         self.device
     }
 
-    /// The same table for another device type: what a device from outside takes over. Its rules keep their names.
+    /// The same table for another device type: what a device from outside takes over. Its rules
+    /// keep their names.
     ///
     /// ```
     /// use tracecast_ir::policy::{DeviceType, PolicyTable};
@@ -125,7 +127,8 @@ impl PolicyTable {
         table
     }
 
-    /// This table under another name, with the lines of others in the places of its own. Later ones win.
+    /// This table under another name, with the lines of others in the places of its own. Later ones
+    /// win.
     pub(super) fn overlaid(&self, name: &str, others: &[PolicyTable]) -> PolicyTable {
         let mut ops: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
         for table in std::iter::once(self).chain(others) {
@@ -155,7 +158,8 @@ impl PolicyTable {
 
     /// The policy of an op and the rule that says so, or `None` if the op is not listed.
     ///
-    /// The line of the overload wins over the line for every overload; the empty overload is the default one.
+    /// The line of the overload wins over the line for every overload; the empty overload is the
+    /// default one.
     pub fn get(&self, op: &str, overload: &str) -> Option<(&Policy, &RuleId)> {
         let entries = self.ops.get(op)?;
         let exact = entries.iter().find(|entry| entry.pattern.is_exactly(overload));
@@ -215,7 +219,8 @@ impl fmt::Display for PolicyTable {
     }
 }
 
-/// A text as a TOML string on one line: what stands for a key must not go over several, and what follows it is found by its line.
+/// A text as a TOML string on one line: what stands for a key must not go over several, and what
+/// follows it is found by its line.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::from('"');
     for c in text.chars() {

@@ -1,4 +1,5 @@
-//! The operators of sizes. What fails gives [`Size::OUT_OF_RANGE`], and what is of a failed op stays [`Size::UNKNOWN`].
+//! The operators of sizes. What fails gives [`Size::OUT_OF_RANGE`], and what is of a failed op
+//! stays [`Size::UNKNOWN`].
 
 use super::polynomial::Polynomial;
 use super::{Form, Size, table};

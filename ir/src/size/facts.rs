@@ -1,4 +1,5 @@
-//! [`Sizes`]: the names of a program with their bounds and the values it was traced with, its size guards, and what follows from them.
+//! [`Sizes`]: the names of a program with their bounds and the values it was traced with, its size
+//! guards, and what follows from them.
 
 use super::{Claim, Relation, Size, SizeGuard};
 use smallvec::SmallVec;
@@ -14,7 +15,8 @@ pub struct NamedSize {
     pub least: i64,
     /// The largest value, if there is one.
     pub most: Option<i64>,
-    /// The value that the program was traced with. What costs least is decided by it, and nothing else.
+    /// The value that the program was traced with. What costs least is decided by it, and nothing
+    /// else.
     pub hint: i64,
 }
 
@@ -97,7 +99,8 @@ impl Sizes {
     /// Says what a declared name is worth in the run that is traced for.
     ///
     /// # Errors
-    /// If the value lies outside of its bounds, or a guard that was decided by another value does not hold for it.
+    /// If the value lies outside of its bounds, or a guard that was decided by another value does
+    /// not hold for it.
     pub fn trace_at(&mut self, name: &str, value: i64) -> Result<(), String> {
         let known = self.names.iter_mut().find(|known| known.name == name);
         let known = known.ok_or_else(|| format!("no size is called `{name}`"))?;
@@ -112,10 +115,12 @@ impl Sizes {
         }
     }
 
-    /// The value that a size had when the program was traced: for costs, never for what must be right.
+    /// The value that a size had when the program was traced: for costs, never for what must be
+    /// right.
     ///
     /// # Errors
-    /// If it has no value: a name that is not declared, a number that is too large, a division by zero.
+    /// If it has no value: a name that is not declared, a number that is too large, a division by
+    /// zero.
     pub fn hint(&self, size: Size) -> Result<i64, String> {
         size.at(&|name| self.get(name).map(|known| known.hint))
     }
@@ -133,7 +138,8 @@ impl Sizes {
         }
     }
 
-    /// Whether a claim holds for all values within the bounds for which the guards hold. `false` may mean that it is not known.
+    /// Whether a claim holds for all values within the bounds for which the guards hold. `false`
+    /// may mean that it is not known.
     pub fn proves(&self, claim: Claim) -> bool {
         if let Some(answer) = claim.of_numbers() {
             return answer;
@@ -323,8 +329,9 @@ impl fmt::Display for Values {
 
 /// Who answers a type rule what it must know of sizes to go on.
 ///
-/// A claim that is proven holds. One that is not, but holds for the values a program is traced with, holds too where guards may be added,
-/// which is in the trace of user code, and leaves one. Elsewhere it does not.
+/// A claim that is proven holds. One that is not, but holds for the values a program is traced
+/// with, holds too where guards may be added, which is in the trace of user code, and leaves one.
+/// Elsewhere it does not.
 #[derive(Debug)]
 pub struct Must<'a> {
     sizes: &'a Sizes,

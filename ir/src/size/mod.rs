@@ -1,8 +1,9 @@
 //! [`Size`]: how long an axis is, a number or an expression of names such as `2*batch + 1`.
 //!
-//! A program with names means the program traced with the numbers: whoever runs it puts numbers for the names first. This room knows
-//! what a size is, what can be computed with sizes, and what can be proven of them from bounds and guards ([`Sizes`]). Who may ask what
-//! of a size, and when that leaves a guard, is told where it is asked: by the type rules of ops and by passes.
+//! A program with names means the program traced with the numbers: whoever runs it puts numbers for
+//! the names first. This room knows what a size is, what can be computed with sizes, and what can
+//! be proven of them from bounds and guards ([`Sizes`]). Who may ask what of a size, and when that
+//! leaves a guard, is told where it is asked: by the type rules of ops and by passes.
 
 mod arithmetic;
 mod claim;
@@ -22,12 +23,14 @@ use polynomial::Polynomial;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// How long an axis is, where it begins, how far apart positions are: a whole number, or a polynomial over names with whole
-/// coefficients, in which a floor division may stand like a name.
+/// How long an axis is, where it begins, how far apart positions are: a whole number, or a
+/// polynomial over names with whole coefficients, in which a floor division may stand like a name.
 ///
-/// Copied like a number and made from every integer type. `+`, `-`, `*` and `/`, which rounds down, give the size in one form, so sizes
-/// that are the same polynomial are equal by `==`; sizes without floor divisions are equal if and only if they are for all values.
-/// Comparisons by size are asked of a tracer ([`Tracer::holds`](crate::Tracer::holds)), since the answer may depend on the names.
+/// Copied like a number and made from every integer type. `+`, `-`, `*` and `/`, which rounds down,
+/// give the size in one form, so sizes that are the same polynomial are equal by `==`; sizes
+/// without floor divisions are equal if and only if they are for all values. Comparisons by size
+/// are asked of a tracer ([`Tracer::holds`](crate::Tracer::holds)), since the answer may depend on
+/// the names.
 ///
 /// ```
 /// use tracecast_ir::Size;
@@ -54,19 +57,20 @@ enum Form {
 const PLACE: u64 = 1;
 
 impl Size {
-    /// A size of something whose op failed. Arithmetic with it gives it again, and ops that are given it pass the failure on, so that the
-    /// first error of a program is the one that is told.
+    /// A size of something whose op failed. Arithmetic with it gives it again, and ops that are
+    /// given it pass the failure on, so that the first error of a program is the one that is told.
     pub const UNKNOWN: Size = Size(u64::MAX);
 
-    /// What arithmetic gives that leaves 63 bits, divides by zero, or makes an expression longer than programs need. A program cannot
-    /// have it: the op that is given it is an error.
+    /// What arithmetic gives that leaves 63 bits, divides by zero, or makes an expression longer
+    /// than programs need. A program cannot have it: the op that is given it is an error.
     pub const OUT_OF_RANGE: Size = Size(u64::MAX - 2);
 
     /// The largest number that is a size.
     pub const MAX: i64 = i64::MAX >> 1;
 
-    /// The size of that name. Programs declare their names ([`Tracer::size_in`](crate::Tracer::size_in)): a size without a declaration
-    /// has neither bounds nor a value.
+    /// The size of that name. Programs declare their names
+    /// ([`Tracer::size_in`](crate::Tracer::size_in)): a size without a declaration has neither
+    /// bounds nor a value.
     pub fn named(name: &str) -> Size {
         table::place_of(Polynomial::name(table::name(name)))
     }
@@ -88,7 +92,8 @@ impl Size {
         (self.0 & PLACE == 0).then_some((self.0 as i64) >> 1)
     }
 
-    /// The number of a size in a program that runs: all its sizes are numbers, and none is negative.
+    /// The number of a size in a program that runs: all its sizes are numbers, and none is
+    /// negative.
     ///
     /// # Panics
     /// If it is an expression of names, negative, or of an op that failed.
@@ -153,7 +158,8 @@ impl Size {
         }
     }
 
-    /// The only name in it and the value with which it is `number`, if it grows evenly with the name.
+    /// The only name in it and the value with which it is `number`, if it grows evenly with the
+    /// name.
     ///
     /// ```
     /// use tracecast_ir::Size;

@@ -1,5 +1,6 @@
-//! Polynomials over names with whole coefficients, in one form: terms in order, none of them zero. The order is by degree, then by name, and
-//! never by when something was made, so texts and keys are the same in every process.
+//! Polynomials over names with whole coefficients, in one form: terms in order, none of them zero.
+//! The order is by degree, then by name, and never by when something was made, so texts and keys
+//! are the same in every process.
 
 use super::arithmetic::floor_division;
 use super::{Form, Size, table};
@@ -7,7 +8,8 @@ use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::fmt::{self, Write};
 
-/// More terms than this, and factors in one, are no size of a program but an accident: repeated squaring, say.
+/// More terms than this, and factors in one, are no size of a program but an accident: repeated
+/// squaring, say.
 const MOST_TERMS: usize = 64;
 const MOST_FACTORS: usize = 12;
 
@@ -211,7 +213,8 @@ impl Polynomial {
         Size::of_number(Some(sum)).number().ok_or_else(|| TOO_LARGE.to_owned())
     }
 
-    /// The least and the largest value, where names lie within these bounds; the ends of `i128` stand for none.
+    /// The least and the largest value, where names lie within these bounds; the ends of `i128`
+    /// stand for none.
     pub(super) fn range(&self, of: &dyn Fn(&str) -> (i128, i128)) -> (i128, i128) {
         let number = |size: Size| match size.form() {
             Form::Number(n) => (i128::from(n), i128::from(n)),
@@ -238,8 +241,9 @@ impl Polynomial {
         sum
     }
 
-    /// A polynomial that is at most a multiple of this one, and which multiple: quotients by numbers written as the fractions that they are
-    /// next to, `a/b - 1 + 1/b <= floor(a/b) <= a/b`. `None` if there are none.
+    /// A polynomial that is at most a multiple of this one, and which multiple: quotients by
+    /// numbers written as the fractions that they are next to,
+    /// `a/b - 1 + 1/b <= floor(a/b) <= a/b`. `None` if there are none.
     pub(super) fn below(&self) -> Option<(Polynomial, i64)> {
         let (mut below, mut times) = (self.clone(), 1i64);
         loop {

@@ -1,5 +1,6 @@
-//! The expressions that programs of this process contain, each once. The table grows with programs, not with runs, and nothing in it
-//! moves or goes away, so a size is a place in it and is copied like a number.
+//! The expressions that programs of this process contain, each once. The table grows with programs,
+//! not with runs, and nothing in it moves or goes away, so a size is a place in it and is copied
+//! like a number.
 
 use super::Size;
 use super::polynomial::Polynomial;

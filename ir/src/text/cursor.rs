@@ -59,7 +59,8 @@ impl<'s> Cursor<'s> {
         self.behind(line)
     }
 
-    /// Takes the next token and with it the rest of its line up to a text in quotes, and returns the latter.
+    /// Takes the next token and with it the rest of its line up to a text in quotes, and returns
+    /// the latter.
     pub(super) fn take_before_quotes(&mut self) -> Token<'s> {
         let line = self.lexer.rest_before_quotes();
         self.behind(line)

@@ -1,4 +1,5 @@
-//! Names of devices in texts: `device npu = privateuse1` at the head of a file, and the types that they have where it is read.
+//! Names of devices in texts: `device npu = privateuse1` at the head of a file, and the types that
+//! they have where it is read.
 
 use super::cursor::Cursor;
 use super::lexer::Kind;

@@ -1,4 +1,5 @@
-//! Kernels as text: what they read and write, their loops, and their scalar code. Printed, never read.
+//! Kernels as text: what they read and write, their loops, and their scalar code. Printed, never
+//! read.
 //!
 //! ```text
 //! kernel @relu map(in0: bf16[8, 10]) -> (out0: bf16[8, 10]) {
@@ -11,7 +12,8 @@
 //! }
 //! ```
 //!
-//! `in0` and `out0` are buffers, or `x0` and `y0` where segments each give their own; `g0` is a register, `w0` a row buffer.
+//! `in0` and `out0` are buffers, or `x0` and `y0` where segments each give their own; `g0` is a
+//! register, `w0` a row buffer.
 
 use super::literal::Name;
 use super::printer::commas;

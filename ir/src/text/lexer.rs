@@ -1,4 +1,5 @@
-//! Text into tokens, one at a time. A token borrows the text; nothing is unescaped or converted here.
+//! Text into tokens, one at a time. A token borrows the text; nothing is unescaped or converted
+//! here.
 
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +69,8 @@ impl<'s> Lexer<'s> {
         self.up_to(&['\n', ';'])
     }
 
-    /// What is left of the line before a text in quotes, without comment and surrounding blanks, as a token.
+    /// What is left of the line before a text in quotes, without comment and surrounding blanks, as
+    /// a token.
     pub(super) fn rest_before_quotes(&mut self) -> Token<'s> {
         self.up_to(&['\n', ';', '"'])
     }
@@ -103,7 +105,8 @@ pub(super) fn in_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '.'
 }
 
-/// The kind and the length of the token at the beginning of `rest`, which does not begin with a blank.
+/// The kind and the length of the token at the beginning of `rest`, which does not begin with a
+/// blank.
 fn scan(rest: &str) -> (Kind, usize) {
     let Some(first) = rest.chars().next() else { return (Kind::End, 0) };
     match first {

@@ -216,7 +216,8 @@ fn unicode(rest: &mut std::str::Chars<'_>) -> Result<char, String> {
     number.and_then(char::from_u32).ok_or_else(wrong)
 }
 
-/// A name of a graph, kernel or value as it is written: plain if it reads back as a word, else in quotes.
+/// A name of a graph, kernel or value as it is written: plain if it reads back as a word, else in
+/// quotes.
 pub struct Name<'a>(pub &'a str);
 
 impl fmt::Display for Name<'_> {

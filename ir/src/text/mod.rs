@@ -1,8 +1,10 @@
-//! The textual form of programs: [`Graph`]'s `Display` writes it, [`parse`] reads it. `docs/ir.md` tells the grammar.
+//! The textual form of programs: [`Graph`]'s `Display` writes it, [`parse`] reads it. `docs/ir.md`
+//! tells the grammar.
 //!
-//! The parser records with a [`Tracer`](crate::Tracer), so it cannot build what tracing cannot. What it reads back prints the
-//! same: `print(parse(print(g))) == print(g)`. Autocast decisions are not in the text; the regions are, and reading under the
-//! same policies decides the same again. Kernels are only printed: `fuse` makes them.
+//! The parser records with a [`Tracer`](crate::Tracer), so it cannot build what tracing cannot.
+//! What it reads back prints the same: `print(parse(print(g))) == print(g)`. Autocast decisions are
+//! not in the text; the regions are, and reading under the same policies decides the same again.
+//! Kernels are only printed: `fuse` makes them.
 //!
 //! ```
 //! let text = "
@@ -54,15 +56,16 @@ pub struct ParseOptions {
     pub policies: Arc<PolicySet>,
     /// Ops besides those of the table; of two with one name these win.
     pub ops: Vec<OpRef>,
-    /// Records as a pass does ([`Tracer::explicit`](crate::Tracer::explicit)): no decisions; casts and expansions that an op
-    /// asks for become nodes.
+    /// Records as a pass does ([`Tracer::explicit`](crate::Tracer::explicit)): no decisions; casts
+    /// and expansions that an op asks for become nodes.
     pub explicit: bool,
     /// If set, a line without `at` comes from this file and its line there; else from nowhere.
     pub file: Option<String>,
     /// Where ports live that name no device. Default: the CPU.
     pub device: Site,
-    /// What devices from outside are called here. A text may use these names, and one that has names for types at its head
-    /// (`device npu = privateuse1`) means the devices of these names, whatever types they have here.
+    /// What devices from outside are called here. A text may use these names, and one that has
+    /// names for types at its head (`device npu = privateuse1`) means the devices of these names,
+    /// whatever types they have here.
     pub devices: Vec<DeviceKind>,
 }
 
@@ -113,7 +116,8 @@ pub fn parse_file(text: &str, options: &ParseOptions) -> Result<File, ParseError
 /// How the lines of a text are recorded.
 struct Reading<'a> {
     options: &'a ParseOptions,
-    /// The region of lines that name none, in a reading in which the ops give other types than those that are written.
+    /// The region of lines that name none, in a reading in which the ops give other types than
+    /// those that are written.
     ambient: Option<&'a Region>,
 }
 

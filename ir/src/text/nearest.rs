@@ -6,7 +6,8 @@ pub fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Str
     if names.is_empty() { String::new() } else { format!(": did you mean {}?", names.join(" or ")) }
 }
 
-/// Names longer than this are not compared: they are no typing errors, and comparing is quadratic in the length.
+/// Names longer than this are not compared: they are no typing errors, and comparing is quadratic
+/// in the length.
 const LONGEST: usize = 48;
 
 fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {

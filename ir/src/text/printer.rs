@@ -44,8 +44,8 @@ impl Printer {
         Shown { printer: *self, graph, devices: &[] }
     }
 
-    /// The same with devices from outside by these names, and a line at the head that says what type each has: where it has another, the
-    /// text means the same device.
+    /// The same with devices from outside by these names, and a line at the head that says what
+    /// type each has: where it has another, the text means the same device.
     pub fn show_with<'a>(
         &self,
         graph: &'a Graph,

@@ -214,7 +214,8 @@ impl<'t> Recorder<'t, '_> {
         self.check(cursor, at)
     }
 
-    /// `%0, %1 = layer_norm %x, none, [%a, %b] {eps = 1e-5} : f32[8], f32[] @#1 in "encoder" at "main.rs:3:7"`
+    /// `%0, %1 = layer_norm %x, none, [%a, %b] {eps = 1e-5} : f32[8], f32[] @#1 in "encoder" at
+    /// "main.rs:3:7"`
     fn line<'s>(&self, cursor: &mut Cursor<'s>) -> Result<Line<'t, 's>, ParseError> {
         let mut names = SmallVec::from_elem(cursor.take(), 1);
         while cursor.accept(',') {

@@ -1,11 +1,13 @@
-//! [`ScalarText`]: scalar code and elements of buffers as text, for every kind of loop that holds scalar code.
+//! [`ScalarText`]: scalar code and elements of buffers as text, for every kind of loop that holds
+//! scalar code.
 //!
 //! ```text
 //! s3 = load bf16 in0[10*i0 - r + 4*s0 + 9] if 0 <= r - 1 < 5 else 0.5 : f32
 //! s4 = max s3, s0 : f32
 //! ```
 //!
-//! What the numbers of loads and positions stand for, the loops say ([`Loops`]); sinks are theirs as well.
+//! What the numbers of loads and positions stand for, the loops say ([`Loops`]); sinks are theirs
+//! as well.
 
 use super::printer::commas;
 use crate::kernel::{Access, Body, Guard, Inst, Scalar, ScalarOp, Val};
@@ -32,7 +34,8 @@ pub trait Loops {
 pub struct ScalarText<'a> {
     /// The names of the axes; the row is `r`.
     pub axes: &'a [String],
-    /// What stands in front of the number of a value: `s`, or another letter where a kernel has several bodies.
+    /// What stands in front of the number of a value: `s`, or another letter where a kernel has
+    /// several bodies.
     pub letter: char,
     /// True if the code runs at every position of the row.
     pub row: bool,
@@ -82,8 +85,9 @@ impl ScalarText<'_> {
         commas(f, &inst.args, |f, arg| write!(f, "{}{arg}", self.letter))
     }
 
-    /// Writes an element and its guards: `[10*i0 + r + 4*s2] if 0 <= r - 1 < 5 else 0.0`. Indices computed at run time are the values
-    /// `index`; where a guard fails stands a number of type `fill`.
+    /// Writes an element and its guards: `[10*i0 + r + 4*s2] if 0 <= r - 1 < 5 else 0.0`. Indices
+    /// computed at run time are the values `index`; where a guard fails stands a number of type
+    /// `fill`.
     ///
     /// # Errors
     /// Those of the formatter.

@@ -1,4 +1,5 @@
-//! Sizes in text: `2*batch + 1` where an integer may stand, and the lines `size` and `guard` at the head of a graph.
+//! Sizes in text: `2*batch + 1` where an integer may stand, and the lines `size` and `guard` at the
+//! head of a graph.
 
 use super::cursor::{Cursor, Span, shorten};
 use super::lexer::{Kind, Token};
@@ -9,7 +10,8 @@ use crate::{Number, ParseError};
 /// How deep parentheses may lie inside each other.
 const DEEPEST: usize = 32;
 
-/// `size batch = 32 in 1..=64 at "m.rs:7:3"`, on one line. One that does not tell its source comes from its line in `file`.
+/// `size batch = 32 in 1..=64 at "m.rs:7:3"`, on one line. One that does not tell its source comes
+/// from its line in `file`.
 pub(super) fn declaration(
     cursor: &mut Cursor<'_>,
     sizes: &mut Sizes,

@@ -4,11 +4,13 @@ use super::{File, ParseOptions, Reading, parser};
 use crate::ParseError;
 use crate::policy::{PolicySet, Region};
 
-/// Reads a file and records each graph as user code would be traced in the region `ambient`, under `options.policies`.
+/// Reads a file and records each graph as user code would be traced in the region `ambient`, under
+/// `options.policies`.
 ///
-/// Lines that name a region lie in that one, all others in `ambient`, whose casts have a cache scope of their own. The written
-/// types must be those that follow without `ambient`, under the same policies or under the standard ones; the graphs have those
-/// that follow here. An op that is expanded before policies see it is expanded here, so its parts have the dtypes of this region.
+/// Lines that name a region lie in that one, all others in `ambient`, whose casts have a cache
+/// scope of their own. The written types must be those that follow without `ambient`, under the
+/// same policies or under the standard ones; the graphs have those that follow here. An op that is
+/// expanded before policies see it is expanded here, so its parts have the dtypes of this region.
 ///
 /// ```
 /// use tracecast_ir::text::{ParseOptions, parse_under};

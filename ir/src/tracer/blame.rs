@@ -1,4 +1,5 @@
-//! What an error says beyond the type rule: the types of the operands, who gave each its dtype, and what can be done.
+//! What an error says beyond the type rule: the types of the operands, who gave each its dtype, and
+//! what can be done.
 
 use super::Tracer;
 use crate::args::Args;
@@ -70,8 +71,8 @@ impl Refused<'_, '_> {
 }
 
 impl Tracer {
-    /// The message of a type rule; if operands do not fit together by their dtypes, with a line for each that says who gave it
-    /// its dtype, and a line of advice.
+    /// The message of a type rule; if operands do not fit together by their dtypes, with a line for
+    /// each that says who gave it its dtype, and a line of advice.
     pub(super) fn with_provenance(&self, refused: &Refused<'_, '_>, mut message: String) -> String {
         if self.explicit || !refused.is_about_dtypes() {
             return message;

@@ -3,13 +3,15 @@
 use super::{Former, Restore, Tracer};
 
 impl Tracer {
-    /// Runs `body`, whose values backward recomputes instead of keeping them from forward: activation checkpointing, as
+    /// Runs `body`, whose values backward recomputes instead of keeping them from forward:
+    /// activation checkpointing, as
     /// [`torch.utils.checkpoint`](https://docs.pytorch.org/docs/stable/checkpoint.html).
     ///
-    /// What `body` takes from outside is kept, and what it records is recorded again for the gradients that go through it: with the autocast
-    /// decisions and the random numbers of forward, so no bit of any result changes. State that `body` updates advances once. What
-    /// ranks exchange inside is exchanged once and kept. Regions may lie in regions. A region that no gradient goes through is
-    /// ordinary code.
+    /// What `body` takes from outside is kept, and what it records is recorded again for the
+    /// gradients that go through it: with the autocast decisions and the random numbers of forward,
+    /// so no bit of any result changes. State that `body` updates advances once. What ranks
+    /// exchange inside is exchanged once and kept. Regions may lie in regions. A region that no
+    /// gradient goes through is ordinary code.
     ///
     /// ```
     /// use tracecast_ir::ops::prelude::*;

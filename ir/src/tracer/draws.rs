@@ -1,4 +1,5 @@
-//! Random numbers of a part of a batch: each rank of a parallel run draws for its rows what a run with all rows draws for them.
+//! Random numbers of a part of a batch: each rank of a parallel run draws for its rows what a run
+//! with all rows draws for them.
 
 use super::Tracer;
 use crate::args::Args;
@@ -38,7 +39,8 @@ impl Tracer {
         *self.draws.borrow_mut() = Draws::Noted(Vec::new());
     }
 
-    /// The shapes that ops have drawn at random since [`note_draws`](Tracer::note_draws), in their order.
+    /// The shapes that ops have drawn at random since [`note_draws`](Tracer::note_draws), in their
+    /// order.
     pub fn noted_draws(&self) -> Vec<Shape> {
         match std::mem::take(&mut *self.draws.borrow_mut()) {
             Draws::Noted(shapes) => shapes,
@@ -46,17 +48,20 @@ impl Tracer {
         }
     }
 
-    /// Has ops that draw at random draw from now on what a trace of a whole batch draws for these rows of it: `rows` of the `of` that there are, of which `first`, an
-    /// i64 without axes, is the number of the first one. `whole` are the [shapes](Tracer::noted_draws) that the same code draws for the whole batch.
+    /// Has ops that draw at random draw from now on what a trace of a whole batch draws for these
+    /// rows of it: `rows` of the `of` that there are, of which `first`, an i64 without axes, is the
+    /// number of the first one. `whole` are the [shapes](Tracer::noted_draws) that the same code
+    /// draws for the whole batch.
     ///
-    /// What has the same shape there is the same for all parts. Of everything else one axis is longer there in proportion to the rows, and rows follow one
-    /// another along it.
+    /// What has the same shape there is the same for all parts. Of everything else one axis is
+    /// longer there in proportion to the rows, and rows follow one another along it.
     pub fn draw_parts(&self, rows: usize, of: usize, first: Var<'_>, whole: Vec<Shape>) {
         let parts = Parts { rows, of, first: first.id(), whole: whole.into() };
         *self.draws.borrow_mut() = Draws::Parts(parts);
     }
 
-    /// The shape of what an op draws at random, if it does, and which of the operands that are given tells what.
+    /// The shape of what an op draws at random, if it does, and which of the operands that are
+    /// given tells what.
     fn drawn(&self, def: &OpDef, args: &Args<'_>, attrs: &Attrs) -> Option<(Shape, usize)> {
         let at = def.schema.operands.iter().position(|operand| operand.name == "rng")?;
         if args.groups.get(at) != Some(&1) {

@@ -1,4 +1,5 @@
-//! The autocast state of a tracer: which region ops are recorded under, and what the policies then say.
+//! The autocast state of a tracer: which region ops are recorded under, and what the policies then
+//! say.
 
 use super::blame::operand_name;
 use super::{Former, Restore, State, Tracer};
@@ -17,22 +18,24 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 impl Tracer {
-    /// The device type a value lives on, as policies see it: that of its port, or that of the operands of the op that made it; the
-    /// cpu for what is made of constants alone.
+    /// The device type a value lives on, as policies see it: that of its port, or that of the
+    /// operands of the op that made it; the cpu for what is made of constants alone.
     pub fn device_of(&self, value: Var<'_>) -> DeviceType {
         let state = self.state.borrow();
         let home = state.devices.get(value.id.node.index()).copied().flatten();
         home.unwrap_or(DeviceType::Cpu)
     }
 
-    /// The same tracer with constants living on `device`, unless [`Tracer::on_device`] says otherwise.
+    /// The same tracer with constants living on `device`, unless [`Tracer::on_device`] says
+    /// otherwise.
     #[must_use]
     pub fn at_home(self, device: impl Into<Site>) -> Self {
         self.state.borrow_mut().home = Some(device.into());
         self
     }
 
-    /// Runs `body` with constants living on `device`. Elsewhere they live where the operands beside them do.
+    /// Runs `body` with constants living on `device`. Elsewhere they live where the operands beside
+    /// them do.
     pub fn on_device<R>(&self, device: impl Into<Site>, body: impl FnOnce() -> R) -> R {
         let _restore = self.come_home(device.into());
         body()
@@ -43,7 +46,8 @@ impl Tracer {
         Restore(self, Some(Former::Home(before)))
     }
 
-    /// Refuses operands on device types that have nothing to do with each other, for an op that policies see.
+    /// Refuses operands on device types that have nothing to do with each other, for an op that
+    /// policies see.
     pub(super) fn check_devices(&self, def: &OpDef, args: &Args<'_>) -> Result<(), String> {
         if matches!(def.dispatch, Dispatch::Internal) {
             return Ok(());
@@ -83,18 +87,20 @@ impl Tracer {
         Restore(self, Some(Former::Region(outer, thread)))
     }
 
-    /// Runs `body` inside a region object as PyTorch has it, which leaves autocast on if it is entered twice.
+    /// Runs `body` inside a region object as PyTorch has it, which leaves autocast on if it is
+    /// entered twice.
     ///
-    /// Only a tracer whose policies ask for [parity](crate::policy::parity) knows such objects; elsewhere `body` runs as if there
-    /// were none.
+    /// Only a tracer whose policies ask for [parity](crate::policy::parity) knows such objects;
+    /// elsewhere `body` runs as if there were none.
     pub fn in_object<R>(&self, object: &RefCell<RegionObject>, body: impl FnOnce() -> R) -> R {
         self.change(|thread, _| thread.enter(&mut object.borrow_mut()));
         let _leave = Leave { tracer: self, object };
         body()
     }
 
-    /// Says that PyTorch would have changed `tensor` in place here, to `next`. It matters to policies that ask for
-    /// [parity](crate::policy::parity) alone: its cast cache takes both for one tensor. [`Tracer::update`] says the same.
+    /// Says that PyTorch would have changed `tensor` in place here, to `next`. It matters to
+    /// policies that ask for [parity](crate::policy::parity) alone: its cast cache takes both for
+    /// one tensor. [`Tracer::update`] says the same.
     pub fn changed_in_place(&self, tensor: Var<'_>, next: Var<'_>) {
         let mut state = self.state.borrow_mut();
         if state.thread.is_some() {
@@ -103,8 +109,8 @@ impl Tracer {
         }
     }
 
-    /// Changes PyTorch's state of the thread, if there is one, and takes over the region that comes of it. `change` is also given
-    /// a number for a new cache scope.
+    /// Changes PyTorch's state of the thread, if there is one, and takes over the region that comes
+    /// of it. `change` is also given a number for a new cache scope.
     fn change(&self, change: impl FnOnce(&mut Thread, u32)) {
         let scope = self.next_cache_scope();
         let mut state = self.state.borrow_mut();
@@ -116,7 +122,8 @@ impl Tracer {
         self.state.borrow_mut().region = index;
     }
 
-    /// What PyTorch's cast cache does to a decision: an operand may get the cast of another dtype or of an earlier version.
+    /// What PyTorch's cast cache does to a decision: an operand may get the cast of another dtype
+    /// or of an earlier version.
     fn recall(
         &self,
         decision: &mut Decision,
@@ -144,8 +151,9 @@ impl Tracer {
         state.cache_scopes
     }
 
-    /// The cast of each operand of a call that PyTorch's tables list under that name and that is recorded as several ops. `None` if no policy decides for
-    /// the call: then the policies are queried for its parts.
+    /// The cast of each operand of a call that PyTorch's tables list under that name and that is
+    /// recorded as several ops. `None` if no policy decides for the call: then the policies are
+    /// queried for its parts.
     ///
     /// # Errors
     /// If the policies refuse the call.
@@ -182,7 +190,8 @@ impl Tracer {
         at as u32
     }
 
-    /// What the policies say about an op under the current autocast state; `None` if that is nothing.
+    /// What the policies say about an op under the current autocast state; `None` if that is
+    /// nothing.
     ///
     /// # Errors
     /// If they refuse it.
@@ -218,7 +227,8 @@ impl Tracer {
         }
         drop(state);
         self.recall(&mut decision, &operands, args);
-        // Where a policy speaks of an op, none is asked about its parts, also if there is nothing to cast.
+        // Where a policy speaks of an op, none is asked about its parts, also if there is nothing
+        // to cast.
         let is_whole = matches!(op.def().dispatch, Dispatch::ListedOrExpands { .. })
             && decision.policy != Policy::Fallthrough;
         Ok(Some(decision).filter(|d| is_whole || !d.is_trivial()))

@@ -1,4 +1,5 @@
-//! Where ops are recorded: the line, the module path, the op that they are a part of, the device of constants, the checkpoint region.
+//! Where ops are recorded: the line, the module path, the op that they are a part of, the device of
+//! constants, the checkpoint region.
 
 use super::{State, Tracer};
 use crate::TensorType;
@@ -23,14 +24,16 @@ impl Tracer {
         body()
     }
 
-    /// Runs `body` with every op recorded as a part of the op of that name, or of the one it is itself a part of.
+    /// Runs `body` with every op recorded as a part of the op of that name, or of the one it is
+    /// itself a part of.
     pub fn part_of<R>(&self, op: OpName, body: impl FnOnce() -> R) -> R {
         let _restore = self.enter_op(op);
         body()
     }
 
-    /// Runs `body`, which is a function of that name with such a first operand, if it has one: an error names the function, and the op that it
-    /// records as what cannot be. Inside of another function, or of an op, errors name that.
+    /// Runs `body`, which is a function of that name with such a first operand, if it has one: an
+    /// error names the function, and the op that it records as what cannot be. Inside of another
+    /// function, or of an op, errors name that.
     ///
     /// ```
     /// use tracecast_ir::ops::prelude::*;
@@ -65,15 +68,16 @@ impl Tracer {
         body()
     }
 
-    /// Runs `body`, which records what stands in the place of a node of another graph: with its line, its module path, its device, and the
-    /// op that it is a part of.
+    /// Runs `body`, which records what stands in the place of a node of another graph: with its
+    /// line, its module path, its device, and the op that it is a part of.
     pub(crate) fn in_place_of<R>(&self, graph: &Graph, id: NodeId, body: impl FnOnce() -> R) -> R {
         let _restore = self.come_to_place_of(graph, id);
         body()
     }
 }
 
-/// What these do before their bodies, in functions of their own: theirs are compiled once for every body.
+/// What these do before their bodies, in functions of their own: theirs are compiled once for every
+/// body.
 impl Tracer {
     #[track_caller]
     #[inline(never)]
@@ -133,7 +137,8 @@ pub(super) struct Called {
 }
 
 impl State {
-    /// What an error about `op` names, and what it says besides: the user knows the function or the op that was called, and not its parts.
+    /// What an error about `op` names, and what it says besides: the user knows the function or the
+    /// op that was called, and not its parts.
     pub(super) fn blamed(&self, op: String) -> (String, Option<String>) {
         let (name, of) = match (&self.called, self.part_of) {
             (Some(called), _) => (called.name.to_owned(), called.of.as_ref()),

@@ -1,4 +1,5 @@
-//! Names of sizes in a trace: their declaration, what user code asks of them, and the guards that answers leave.
+//! Names of sizes in a trace: their declaration, what user code asks of them, and the guards that
+//! answers leave.
 
 use super::Tracer;
 use crate::graph::{Graph, Groups, Role, Source};
@@ -24,10 +25,12 @@ impl Tracer {
         self.size_in(name, 0..)
     }
 
-    /// The size of that name, which lies within these bounds. A second request for a name gives the same size, if the bounds agree.
+    /// The size of that name, which lies within these bounds. A second request for a name gives the
+    /// same size, if the bounds agree.
     ///
-    /// The type of at least one input has the name alone as a size, and that input gives it a value with each run. Until an input does, the
-    /// program is traced as if it were 32, or what of its bounds is nearest; [`size_at`](Tracer::size_at) says another value.
+    /// The type of at least one input has the name alone as a size, and that input gives it a value
+    /// with each run. Until an input does, the program is traced as if it were 32, or what of its
+    /// bounds is nearest; [`size_at`](Tracer::size_at) says another value.
     ///
     /// ```
     /// use tracecast_ir::ops::reduce::Reductions;
@@ -49,7 +52,8 @@ impl Tracer {
         self.size_at(name, bounds, hint)
     }
 
-    /// The size of that name within these bounds, in a program that is traced with a value of it: what costs least is decided by it.
+    /// The size of that name within these bounds, in a program that is traced with a value of it:
+    /// what costs least is decided by it.
     #[track_caller]
     pub fn size_at(&self, name: &str, bounds: impl RangeBounds<i64>, traced: i64) -> Size {
         let (least, most) = ends(&bounds);
@@ -76,8 +80,9 @@ impl Tracer {
         }
     }
 
-    /// Whether a claim about sizes holds, where the code of a program goes on differently if it does not. Unless the answer is the same for all
-    /// values, it is that for the traced values, and the program has a guard: for other values it is traced anew.
+    /// Whether a claim about sizes holds, where the code of a program goes on differently if it
+    /// does not. Unless the answer is the same for all values, it is that for the traced values,
+    /// and the program has a guard: for other values it is traced anew.
     ///
     /// `false` for the sizes of a failed op.
     #[track_caller]
@@ -108,7 +113,8 @@ impl Tracer {
         holds
     }
 
-    /// Whether a claim about sizes is known to hold for all values within the bounds for which the guards hold.
+    /// Whether a claim about sizes is known to hold for all values within the bounds for which the
+    /// guards hold.
     pub fn proves(&self, claim: Claim) -> bool {
         claim.relation == Relation::Equal && claim.left == claim.right
             || self.with_graph(|graph| graph.sizes().proves(claim))
@@ -184,8 +190,9 @@ impl AsRef<Tracer> for Tracer {
 }
 
 impl Size {
-    /// The number that it is, in a program that then holds for this number alone: the guard `length == 60`. For loops of the host language over
-    /// positions, and for whatever else needs a number when it is recorded.
+    /// The number that it is, in a program that then holds for this number alone: the guard
+    /// `length == 60`. For loops of the host language over positions, and for whatever else needs a
+    /// number when it is recorded.
     ///
     /// 1 for the size of a failed op.
     #[track_caller]

@@ -39,8 +39,9 @@ impl Tracer {
         }
     }
 
-    /// Gives a parameter or other state the value that comes after its last one in this program: the one it was updated to, or else the one it starts
-    /// the run with. So a part that is recorded twice moves its state twice.
+    /// Gives a parameter or other state the value that comes after its last one in this program:
+    /// the one it was updated to, or else the one it starts the run with. So a part that is
+    /// recorded twice moves its state twice.
     ///
     /// ```
     /// use tracecast_ir::ops::prelude::*;
@@ -73,7 +74,8 @@ impl Tracer {
         self.changed_in_place(state, next);
     }
 
-    /// The value that a parameter or other state has at this place of the program: what it was updated to, or else what it starts the run with.
+    /// The value that a parameter or other state has at this place of the program: what it was
+    /// updated to, or else what it starts the run with.
     pub fn last<'t>(&'t self, state: Var<'t>) -> Var<'t> {
         if state.is_poison() || !self.owns(state) {
             return state;

@@ -1,7 +1,8 @@
 //! V7 for passes that add code: what was there takes no rounding that it did not take before.
 //!
-//! Gradients and the parts of ops bring roundings of their own, which only their rules can tell from wrong ones. But an op that is
-//! still there takes what it took, and results are what they were: a rounding between is one that the pass has added.
+//! Gradients and the parts of ops bring roundings of their own, which only their rules can tell
+//! from wrong ones. But an op that is still there takes what it took, and results are what they
+//! were: a rounding between is one that the pass has added.
 
 use super::compare::{dtypes, error_at, points_to, rounds};
 use super::dependence::is_cast;
@@ -11,7 +12,8 @@ use crate::graph::{Graph, NodeId, ValueId};
 use crate::hash::FxHashSet;
 use crate::op::Body;
 
-/// Reports the roundings that a pass has put between ops of the program before, and before its results.
+/// Reports the roundings that a pass has put between ops of the program before, and before its
+/// results.
 pub(super) fn check(before: &Graph, after: &Graph, errors: &mut Vec<VerifyError>) {
     let mut compare = |was: ValueId, is: ValueId, at: NodeId| {
         let Some((from, to)) = rounding(after, is.node) else { return };
@@ -52,8 +54,8 @@ fn rounding(graph: &Graph, id: NodeId) -> Option<(DType, DType)> {
     rounds(from, to).then_some((from, to))
 }
 
-/// True for a cast that is the end of what an op was made into, or of a gradient that was asked for; and for one of the program's own behind an
-/// op that is gone.
+/// True for a cast that is the end of what an op was made into, or of a gradient that was asked
+/// for; and for one of the program's own behind an op that is gone.
 fn is_made_anew(before: &Graph, was: ValueId, after: &Graph, is: ValueId) -> bool {
     let origin = &after.node(is.node).origin;
     let is_old = || points_to(after, is.node).any(|point| (point as usize) < before.points().len());
@@ -66,7 +68,8 @@ fn is_made_anew(before: &Graph, was: ValueId, after: &Graph, is: ValueId) -> boo
     }
 }
 
-/// True if one of these nodes is `op`, or an op that it takes and may hand on as it is, and all between are made into others.
+/// True if one of these nodes is `op`, or an op that it takes and may hand on as it is, and all
+/// between are made into others.
 fn is_end(before: &Graph, op: NodeId, stands_for: &[NodeId]) -> bool {
     let (mut ops, mut seen) = (vec![op], FxHashSet::default());
     while let Some(id) = ops.pop() {

@@ -17,9 +17,11 @@ enum Key {
     Use(NodeId, u16),
 }
 
-/// Every cast of `after` stands for what a decision of `before`, a promotion or the program asked for, and for as much as it should.
+/// Every cast of `after` stands for what a decision of `before`, a promotion or the program asked
+/// for, and for as much as it should.
 pub(super) fn check(before: &Graph, after: &Graph, errors: &mut Vec<VerifyError>) {
-    // Points speak of nodes as they were traced; what was recorded again since then has no decisions either.
+    // Points speak of nodes as they were traced; what was recorded again since then has no
+    // decisions either.
     if before.nodes().any(|id| before.node(id).origin.node.is_some()) {
         return;
     }
@@ -66,7 +68,8 @@ fn asked(before: &Graph, id: NodeId) -> impl Iterator<Item = (u16, DType)> + '_ 
     })
 }
 
-/// Whether eager autocast looks an operand up in its cache: an f32 leaf that requires a gradient, no view of one, and the cache on.
+/// Whether eager autocast looks an operand up in its cache: an f32 leaf that requires a gradient,
+/// no view of one, and the cache on.
 fn key_of(before: &Graph, user: NodeId, operand: u16) -> Key {
     let args = before.args(user);
     let to = asked(before, user).find(|(i, _)| *i == operand);

@@ -15,17 +15,20 @@ use std::collections::{HashMap, HashSet};
 pub enum Promise {
     /// It makes casts of the autocast decisions, and of nothing else but promotions.
     Casts,
-    /// It adds code with casts of its own: gradients, the parts of ops. What was there stays, every rounding of it and no other.
+    /// It adds code with casts of its own: gradients, the parts of ops. What was there stays, every
+    /// rounding of it and no other.
     Adds,
     /// It moves, shares and cancels casts where that changes no bit.
     Moves,
-    /// It moves, shares and cancels casts, and leaves roundings away that the program does not write itself.
+    /// It moves, shares and cancels casts, and leaves roundings away that the program does not
+    /// write itself.
     Drops,
     /// It turns ops into kernels.
     Lowers,
 }
 
-/// Holds a program against what a pass has made of it: its interface, and the roundings that the promise is about.
+/// Holds a program against what a pass has made of it: its interface, and the roundings that the
+/// promise is about.
 ///
 /// # Errors
 /// Every invariant that the pass broke, with the op, its line and the dtypes.
@@ -121,8 +124,8 @@ fn is_same_interface(before: &Graph, after: &Graph) -> bool {
         && before.updates().iter().zip(after.updates()).all(update)
 }
 
-/// V6 and V7: every rounding that a result depends on is still there, or at least each that the program writes. Where code is only
-/// added, there is no question of what a result can do without.
+/// V6 and V7: every rounding that a result depends on is still there, or at least each that the
+/// program writes. Where code is only added, there is no question of what a result can do without.
 fn kept(before: &Graph, after: &Graph, promise: Promise, errors: &mut Vec<VerifyError>) {
     let live = after.live();
     let there: HashSet<u32> = casts(after)
@@ -163,14 +166,16 @@ fn kept(before: &Graph, after: &Graph, promise: Promise, errors: &mut Vec<Verify
     }
 }
 
-/// The points that a cast stands for, those to its own dtype: a widening carries along what it widens.
+/// The points that a cast stands for, those to its own dtype: a widening carries along what it
+/// widens.
 pub(super) fn points_to(graph: &Graph, cast: NodeId) -> impl Iterator<Item = u32> + '_ {
     let (_, to) = dtypes(graph, cast);
     let points = graph.node(cast).origin.points.iter().copied();
     points.filter(move |number| graph.points()[*number as usize].to == to)
 }
 
-/// V7: no rounding appears where casts are only moved. Where some are left away, what an op rounded itself may have become a cast.
+/// V7: no rounding appears where casts are only moved. Where some are left away, what an op rounded
+/// itself may have become a cast.
 fn only_old(before: &Graph, after: &Graph, promise: Promise, errors: &mut Vec<VerifyError>) {
     let mut old: HashSet<u32> = Roundings::all(before).map(|(_, number)| number).collect();
     if promise == Promise::Drops {
@@ -186,7 +191,8 @@ fn only_old(before: &Graph, after: &Graph, promise: Promise, errors: &mut Vec<Ve
     }
 }
 
-/// The new points that are roundings of results by ops of the program before, no more of them than there are such results.
+/// The new points that are roundings of results by ops of the program before, no more of them than
+/// there are such results.
 fn of_results(before: &Graph, after: &Graph) -> Vec<u32> {
     let mut results: HashMap<(NodeId, bool, DType), usize> = HashMap::new();
     for id in before.nodes() {

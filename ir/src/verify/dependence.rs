@@ -1,8 +1,10 @@
-//! Which values rewrites may come to know in advance, and on which operands a result depends whatever they do.
+//! Which values rewrites may come to know in advance, and on which operands a result depends
+//! whatever they do.
 //!
-//! Both answers are safe in the same direction: a value counts as known if some rewrite might find it out, and an operand as taken
-//! only if none can do without it. So what is taken here must not be lost. What the rewrites at hand have left in place settles most
-//! doubts: a node that is still there was not found out, and takes what it took ([`Kept`]).
+//! Both answers are safe in the same direction: a value counts as known if some rewrite might find
+//! it out, and an operand as taken only if none can do without it. So what is taken here must not
+//! be lost. What the rewrites at hand have left in place settles most doubts: a node that is still
+//! there was not found out, and takes what it took ([`Kept`]).
 
 use super::kept::Kept;
 use crate::graph::{Graph, NodeId, ValueId};
@@ -55,7 +57,8 @@ fn may_be_known(graph: &Graph, id: NodeId, known: &[bool]) -> bool {
     }
 }
 
-/// True for a choice between a known number and such a choice: under one condition the number may be all that is left.
+/// True for a choice between a known number and such a choice: under one condition the number may
+/// be all that is left.
 fn may_choose_known(graph: &Graph, id: NodeId, known: &[bool]) -> bool {
     let chooses_known = |id: NodeId| {
         let args = graph.args(id);
@@ -116,8 +119,9 @@ pub(super) fn takes(
     }
 }
 
-/// A choice that is still there takes all it is given. Of another one, a condition is needed where a known number and another one are
-/// chosen from; a number unless the condition is known, or may choose before or after as well, or whatever it says.
+/// A choice that is still there takes all it is given. Of another one, a condition is needed where
+/// a known number and another one are chosen from; a number unless the condition is known, or may
+/// choose before or after as well, or whatever it says.
 fn takes_chosen(graph: &Graph, known: &[bool], kept: &Kept, id: NodeId, operand: usize) -> bool {
     let args = graph.args(id);
     let is_known = |i: usize| known[args[i].node.index()];
@@ -153,7 +157,8 @@ fn handed_to(graph: &Graph, value: NodeId, is_wanted: &dyn Fn(NodeId) -> bool) -
         .any(|user| is_wanted(user) || hands_on(graph, user) && handed_to(graph, user, is_wanted))
 }
 
-/// False for two comparisons of which one is for equality and the other for order, with different numbers, or of values that differ.
+/// False for two comparisons of which one is for equality and the other for order, with different
+/// numbers, or of values that differ.
 fn may_be_one_condition(graph: &Graph, a: NodeId, b: NodeId) -> bool {
     let compared = |id: NodeId| {
         let is_negation = |at: NodeId| graph.node(at).op.intrinsic() == Some(Intrinsic::Not);
@@ -176,7 +181,8 @@ fn may_be_one_condition(graph: &Graph, a: NodeId, b: NodeId) -> bool {
     }
 }
 
-/// False for values of which it is plain that they differ: different ports, or results of functions that nothing turns into another.
+/// False for values of which it is plain that they differ: different ports, or results of functions
+/// that nothing turns into another.
 fn may_be_one(graph: &Graph, a: ValueId, b: ValueId) -> bool {
     let (a, b) = (behind_views(graph, a.node), behind_views(graph, b.node));
     let stays = |id: NodeId| match lowering(graph, id) {
@@ -203,7 +209,8 @@ fn computes(graph: &Graph, id: NodeId) -> bool {
     }
 }
 
-/// True for ops that begin a form of kernels of their own, such as a contraction: each of them sums.
+/// True for ops that begin a form of kernels of their own, such as a contraction: each of them
+/// sums.
 fn is_own_form(lower: &Lower) -> bool {
     FormKind::begun_by(lower).is_some_and(|form| form != FormKind::Nest)
 }

@@ -1,4 +1,5 @@
-//! What a pass has left of a program in the one that it has made, told by what its nodes [stand for](crate::point::Origin).
+//! What a pass has left of a program in the one that it has made, told by what its nodes
+//! [stand for](crate::point::Origin).
 
 use super::compare::{casts, dtypes, rounds};
 use super::dependence::is_cast;
@@ -17,7 +18,8 @@ const GONE: usize = 16;
 pub(super) struct Kept {
     /// The nodes that are still there: the same op, recorded for the same node, and not dead.
     nodes: Vec<bool>,
-    /// The floats that hold what they give now, one bit each: a choice or a view may have become one of rounded values.
+    /// The floats that hold what they give now, one bit each: a choice or a view may have become
+    /// one of rounded values.
     holders: Vec<u8>,
     /// Pairs of nodes of which the second now takes the first, of that dtype, and did not before.
     new_uses: FxHashSet<(NodeId, NodeId, DType)>,
@@ -71,7 +73,8 @@ impl Kept {
         for of in taken.iter() {
             let values = of.values.iter().copied().filter(|x| *x != user);
             let place = self.place_of(before, &took, values.clone());
-            // What was found to be equal to an operand is that operand, but for what is rounded to be it.
+            // What was found to be equal to an operand is that operand, but for what is rounded to
+            // be it.
             let is_operand = place.is_some_and(|place| !is_rounding(before, took[place].node));
             let is_one = |x: NodeId| {
                 took.iter().any(|arg| arg.node == x || self.may_have_become(before, arg.node, x))
@@ -85,7 +88,8 @@ impl Kept {
         }
     }
 
-    /// Which of these operands one of the values is, or may have become: an op takes an operand once, what became of it as often as it likes.
+    /// Which of these operands one of the values is, or may have become: an op takes an operand
+    /// once, what became of it as often as it likes.
     fn place_of(
         &self,
         before: &Graph,
@@ -100,7 +104,8 @@ impl Kept {
         place.or_else(|| took.iter().position(became))
     }
 
-    /// True if a rewrite may have found out that a node gives `x`: it is gone, and made of `x` by ops that are gone and round nothing.
+    /// True if a rewrite may have found out that a node gives `x`: it is gone, and made of `x` by
+    /// ops that are gone and round nothing.
     ///
     /// ```text
     /// before: %0 = round_to %x {to = f16}; %1 = mul %x, none {scalar = 1.0}; %2 = sub %0, %1
@@ -149,7 +154,8 @@ impl Kept {
         self.is_taken_behind(before, x, cast, before.node(cast).attrs.dtype("to"))
     }
 
-    /// True if a user of a value, or of a cast of it, now takes `x`, and does not round it the same way itself.
+    /// True if a user of a value, or of a cast of it, now takes `x`, and does not round it the same
+    /// way itself.
     fn is_taken_behind(
         &self,
         before: &Graph,
@@ -166,7 +172,8 @@ impl Kept {
     }
 }
 
-/// An operand of a node, as the values of the program before that it stands for: equal ones have become one.
+/// An operand of a node, as the values of the program before that it stands for: equal ones have
+/// become one.
 #[derive(Clone)]
 struct Taken {
     values: SmallVec<[NodeId; 2]>,
@@ -185,12 +192,14 @@ fn is_rounding(graph: &Graph, id: NodeId) -> bool {
     }
 }
 
-/// What has become of ops that take a value and a rounding of it, in their gradients. These compute with the operands as often as they
-/// like, so only what is the same says that the value was taken in place of the rounding: two nodes of one op and operands.
+/// What has become of ops that take a value and a rounding of it, in their gradients. These compute
+/// with the operands as often as they like, so only what is the same says that the value was taken
+/// in place of the rounding: two nodes of one op and operands.
 struct Gradients {
     /// For each such op the value, and what the op takes of the rounding.
     ops: FxHashMap<NodeId, SmallVec<[(NodeId, NodeId); 1]>>,
-    /// The nodes that stand for such an op in its gradient, and what they take of the program before.
+    /// The nodes that stand for such an op in its gradient, and what they take of the program
+    /// before.
     nodes: FxHashMap<NodeId, Vec<Taker>>,
 }
 
@@ -223,7 +232,8 @@ impl Gradients {
         }
     }
 
-    /// The values, ops and dtypes of which a gradient takes the value twice in the same way, and the rounding nowhere.
+    /// The values, ops and dtypes of which a gradient takes the value twice in the same way, and
+    /// the rounding nowhere.
     fn without_rounding(self, before: &Graph, after: &Graph) -> Vec<(NodeId, NodeId, DType)> {
         let mut found = Vec::new();
         for (op, nodes) in &self.nodes {

@@ -1,8 +1,9 @@
 //! The verifier: the only maker of [`Verified`].
 //!
-//! [`verify()`] looks at one program: it derives every type again with the op's own rule and compares, checks operand counts,
-//! attributes, ports, updates, the number of ranks and the stage, and reports everything it finds. [`compare`] looks at a program and at what a pass has
-//! made of it. Together they keep ten invariants of mixed precision:
+//! [`verify()`] looks at one program: it derives every type again with the op's own rule and
+//! compares, checks operand counts, attributes, ports, updates, the number of ranks and the stage,
+//! and reports everything it finds. [`compare`] looks at a program and at what a pass has made of
+//! it. Together they keep ten invariants of mixed precision:
 //!
 //! | | invariant | where it is checked |
 //! |---|---|---|
@@ -17,8 +18,8 @@
 //! | V9 | a cast is shared where the weight cache of eager autocast shares it, and nowhere else | [`compare`] after `autocast` |
 //! | V10 | operands come before uses; behind a pass that moves casts none is dead and no two are equal | [`verify()`]; [`compare`] after `simplify` and `place` |
 //!
-//! There is no control flow, so the value that a loop carries is state, and V5 is about state. Which rounding is which is told by
-//! the [points](crate::point) that casts stand for.
+//! There is no control flow, so the value that a loop carries is state, and V5 is about state.
+//! Which rounding is which is told by the [points](crate::point) that casts stand for.
 
 mod accumulators;
 mod added;
@@ -44,7 +45,8 @@ use std::ops::Deref;
 /// How far a program has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
-    /// As the user wrote it: ops may promote and broadcast their operands, and carry autocast decisions.
+    /// As the user wrote it: ops may promote and broadcast their operands, and carry autocast
+    /// decisions.
     Traced,
     /// Every cast, promotion and broadcast is a node of its own.
     Cast,

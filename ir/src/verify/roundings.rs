@@ -1,9 +1,10 @@
 //! Which roundings of a program its results depend on.
 //!
-//! A rounding may go if what it rounds is known to fit already, if it works on numbers known in advance (then it was done), or if
-//! nothing depends on it. The last is a matter of taste where an op may turn out not to need an operand: a choice under a known
-//! condition, a slice of joined parts, a product with an integer zero. So a rounding counts as needed only if what leads from
-//! it to a result cannot do without it ([`takes`]).
+//! A rounding may go if what it rounds is known to fit already, if it works on numbers known in
+//! advance (then it was done), or if nothing depends on it. The last is a matter of taste where an
+//! op may turn out not to need an operand: a choice under a known condition, a slice of joined
+//! parts, a product with an integer zero. So a rounding counts as needed only if what leads from it
+//! to a result cannot do without it ([`takes`]).
 
 use super::compare::{casts, dtypes, is_rounding, points_to, rounds};
 use super::dependence::{known, number, takes};
@@ -37,8 +38,8 @@ impl Roundings {
         all
     }
 
-    /// Those of a program to which code was only added: nothing turns out to be known or to fit, and all stay that reach a result
-    /// through ops of which none may be taken apart.
+    /// Those of a program to which code was only added: nothing turns out to be known or to fit,
+    /// and all stay that reach a result through ops of which none may be taken apart.
     pub(super) fn of_whole(graph: &Graph) -> Self {
         let kept = Kept::unknown(graph);
         let known = known(graph, &kept);
@@ -72,7 +73,8 @@ impl Roundings {
         rounds(from, to) && self.fits[graph.args(cast)[0].node.index()] & bit(to) == 0
     }
 
-    /// True for `x * 1`, `x - 0` and their like, which change a sign at most, and for what may turn out to be such.
+    /// True for `x * 1`, `x - 0` and their like, which change a sign at most, and for what may turn
+    /// out to be such.
     fn is_neutral(&self, graph: &Graph, kept: &Kept, id: NodeId) -> bool {
         let node = graph.node(id);
         let facts = node.op.facts();
@@ -128,7 +130,8 @@ impl Roundings {
         own | kept.holders(id) | self.fits_of_data(graph, kept, id, data)
     }
 
-    /// The floats that hold all that a node hands on. A choice that is gone has left one of its values.
+    /// The floats that hold all that a node hands on. A choice that is gone has left one of its
+    /// values.
     fn fits_of_data(&self, graph: &Graph, kept: &Kept, id: NodeId, data: &[ValueId]) -> u8 {
         let fits = data.iter().map(|a| {
             let is_folded = self.known[a.node.index()] && graph.node(a.node).arity() > 0;
@@ -159,7 +162,8 @@ fn keeps_single(node: &Node) -> bool {
     reduction(&node.attrs).is_ok_and(|r| scalar.is_some_and(|scalar| r.keeps_single(scalar)))
 }
 
-/// The floats that hold all these numbers, as a dtype holds them: low-precision ones are written by way of f32.
+/// The floats that hold all these numbers, as a dtype holds them: low-precision ones are written by
+/// way of f32.
 fn holders_of(dtype: DType, numbers: &[f64]) -> u8 {
     let rounded = |x: f64, to: DType| narrow::round_f64(to, x);
     let written = |x: f64| if dtype.is_low() { rounded(x, DType::F32) } else { x };

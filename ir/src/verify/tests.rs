@@ -1,5 +1,5 @@
-//! Graphs that break one invariant each, and what the verifier says of them. [`Tracer`] does not record such graphs, so each is spoilt
-//! behind its back.
+//! Graphs that break one invariant each, and what the verifier says of them. [`Tracer`] does not
+//! record such graphs, so each is spoilt behind its back.
 
 use super::*;
 use crate::kernel::build;
@@ -172,7 +172,8 @@ fn v10_operands_come_before_uses() {
         let edge = g.dag.find_edge(g.ports[0].node, exp).expect("exp takes x");
         let used = g.dag[edge];
         g.dag.remove_edge(edge);
-        // The last edge, from exp to neg, has the number of the one removed: both nodes take it for their operand.
+        // The last edge, from exp to neg, has the number of the one removed: both nodes take it for
+        // their operand.
         g.dag.add_edge(neg, exp, used);
     });
     says(&message, &["an operand is recorded after its use"]);

@@ -1,21 +1,25 @@
-//! Roundings that moved above a choice or a concatenation: each of the parts is to be rounded, not one of them.
+//! Roundings that moved above a choice or a concatenation: each of the parts is to be rounded, not
+//! one of them.
 //!
 //! ```text
 //! before: %2 = where %c, %a, %b; %3 = cast %2 {to = bf16}
 //! after:  %3 = cast %a {to = bf16}; %4 = cast %b {to = bf16}; %5 = where %c, %3, %4
 //! ```
 //!
-//! Both casts stand for the rounding, so one of them alone does not show that it is whole. What handed the elements to the old cast does: if
-//! it is still there, what it gives now is narrow, or made of what is rounded, or a cast that stands for the rounding comes after it.
+//! Both casts stand for the rounding, so one of them alone does not show that it is whole. What
+//! handed the elements to the old cast does: if it is still there, what it gives now is narrow, or
+//! made of what is rounded, or a cast that stands for the rounding comes after it.
 //!
-//! Of a choice that is rounded twice, the first rounding may have become a choice of its own, beside the one that is still there:
+//! Of a choice that is rounded twice, the first rounding may have become a choice of its own,
+//! beside the one that is still there:
 //!
 //! ```text
 //! before: %2 = where %c, %a, %b : f64; %3 = cast %2 {to = f32}; %4 = cast %3 {to = f16}
 //! after:  %2 = where %c, %a, %b : f64; %3 = where %c, %narrow_a, %narrow_b : f32; %4 = cast %3 {to = f16}
 //! ```
 //!
-//! The second is whole if a cast that stands for it comes after every choice that stands for the first.
+//! The second is whole if a cast that stands for it comes after every choice that stands for the
+//! first.
 
 use super::compare::{casts, dtypes, points_to};
 use super::dependence::is_cast;
@@ -41,7 +45,8 @@ impl<'a> Whole<'a> {
         Whole { before, kept, after, casts: None }
     }
 
-    /// True if the rounding of that number, which the cast stands for, is lost for a part of what it rounds.
+    /// True if the rounding of that number, which the cast stands for, is lost for a part of what
+    /// it rounds.
     pub(super) fn misses_a_part(&mut self, cast: NodeId, number: u32) -> bool {
         let (_, to) = dtypes(self.before, cast);
         let Some((x, between)) =
@@ -65,7 +70,8 @@ impl<'a> Whole<'a> {
         choices.peek().is_none() || !choices.all(|choice| is_made_of(&|id| id == choice))
     }
 
-    /// The choice, or the concatenation, that hands a cast what it rounds, and what lies between the two.
+    /// The choice, or the concatenation, that hands a cast what it rounds, and what lies between
+    /// the two.
     fn choice(&self, cast: NodeId) -> Option<(NodeId, SmallVec<[NodeId; 4]>)> {
         let (mut at, mut between) = (cast, SmallVec::new());
         loop {

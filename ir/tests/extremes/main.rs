@@ -1,5 +1,5 @@
-//! Functions that are several ops take everything: each call is recorded, or refused with the function, the operand's type and the line; and what is recorded
-//! runs.
+//! Functions that are several ops take everything: each call is recorded, or refused with the
+//! function, the operand's type and the line; and what is recorded runs.
 
 mod calls;
 mod numbers;
@@ -19,10 +19,12 @@ use tracecast_ir::{Graph, Port, TensorType, Tracer};
 /// Functions that make tensors of numbers have no operand.
 const CREATED: [&str; 5] = ["arange", "eye", "linspace", "logspace", "triangle_indices"];
 
-/// What is public in `src/functions` and records nothing, is a part of another call, or has its op's name in errors.
+/// What is public in `src/functions` and records nothing, is a part of another call, or has its
+/// op's name in errors.
 const OTHERS: [&str; 4] = ["new", "mixed", "scalar", "choose"];
 
-/// Methods of a layer's step. The layer names itself in errors, in `nn` and for exported models, whose tests call it.
+/// Methods of a layer's step. The layer names itself in errors, in `nn` and for exported models,
+/// whose tests call it.
 const STEPS: &str = "recurrent.rs";
 
 /// Runs a program whose tensors are all small.
@@ -125,7 +127,8 @@ fn every_call_is_taken_or_refused() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// What is given to a function may have no type yet: only a list whose length follows from sizes asks for it.
+/// What is given to a function may have no type yet: only a list whose length follows from sizes
+/// asks for it.
 #[test]
 fn every_call_takes_a_value_of_no_type() {
     const LISTS: [&str; 3] = ["split", "unbind", "chunk"];

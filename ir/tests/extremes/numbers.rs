@@ -1,4 +1,5 @@
-//! Numbers and tensors drawn for the arguments of one call, those at the ends of every range among them.
+//! Numbers and tensors drawn for the arguments of one call, those at the ends of every range among
+//! them.
 
 use tracecast_ir::{DType, TensorType, Var};
 

@@ -337,7 +337,8 @@ impl Case<'_> {
         (!is_right).then(|| format!("gives {seen:?}"))
     }
 
-    /// Results of small integers are integers, and no larger than that, as far as the dtype holds all integers.
+    /// Results of small integers are integers, and no larger than that, as far as the dtype holds
+    /// all integers.
     fn magnitude(&self, magnitude: Magnitude) -> Wrong {
         if matches!(self.dtype, DType::U8 | DType::Bool) {
             return None;

@@ -1,6 +1,7 @@
-//! What ops state of themselves ([`Facts`], [`Rounding`](tracecast_ir::op::Rounding)) holds, tried from the table in the interpreter: for all
-//! values of at most 16 bits, and for zeros, ends, infinities and NaN of the others. Rewrites and their check read the same facts, so a wrong
-//! one would show nowhere else.
+//! What ops state of themselves ([`Facts`], [`Rounding`](tracecast_ir::op::Rounding)) holds, tried
+//! from the table in the interpreter: for all values of at most 16 bits, and for zeros, ends,
+//! infinities and NaN of the others. Rewrites and their check read the same facts, so a wrong one
+//! would show nowhere else.
 
 mod equations;
 mod records;

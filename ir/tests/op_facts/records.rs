@@ -1,4 +1,5 @@
-//! What records say beyond equations: where ops round, which operands they cannot do without, and what the language takes them for.
+//! What records say beyond equations: where ops round, which operands they cannot do without, and
+//! what the language takes them for.
 
 use super::values::{bits, every, has_sign, pairs, some, tensor};
 use std::collections::{BTreeMap, HashMap};
@@ -76,7 +77,8 @@ fn patterns(sample: &Sample, low: DType) -> Vec<Value> {
 
 #[test]
 fn ops_that_take_all_depend_on_each_float_operand() {
-    // Whether an operand has made a difference: along an axis of size 1 a softmax is 1 whatever it is of.
+    // Whether an operand has made a difference: along an axis of size 1 a softmax is 1 whatever it
+    // is of.
     let mut shown: BTreeMap<(&str, usize), bool> = BTreeMap::new();
     for op in all().filter(|op| op.facts.takes_all) {
         for sample in samples(op, DType::F32) {

@@ -4,7 +4,8 @@ use tracecast_ir::eval::Value;
 use tracecast_ir::kernel::{half, narrow};
 use tracecast_ir::{DType, TensorType};
 
-/// The floats that tests of large dtypes are about: zeros, ones, ties, ends of ranges, what is no number.
+/// The floats that tests of large dtypes are about: zeros, ones, ties, ends of ranges, what is no
+/// number.
 const ODD: [f64; 30] = [
     0.0,
     -0.0,

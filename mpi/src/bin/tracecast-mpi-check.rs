@@ -1,4 +1,5 @@
-//! What the tests of this crate run under `mpirun`, and beside it on threads: training that prints what came out, and the time of a reduction.
+//! What the tests of this crate run under `mpirun`, and beside it on threads: training that prints
+//! what came out, and the time of a reduction.
 //!
 //! ```text
 //! tracecast-mpi-check train  STEPS [DTYPE]        trains and prints a line for each rank: digests of losses and of the store

@@ -1,4 +1,5 @@
-//! The command-line tool with MPI: `mpirun -n 4 tracecast-mpi train` trains on four processes. All else is as with `tracecast`.
+//! The command-line tool with MPI: `mpirun -n 4 tracecast-mpi train` trains on four processes. All
+//! else is as with `tracecast`.
 
 use std::process::ExitCode;
 

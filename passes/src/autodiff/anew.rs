@@ -1,8 +1,10 @@
 //! Operands promoted anew, for gradients that are differentiated again.
 //!
-//! An op of PyTorch promotes and broadcasts its operands inside, and a gradient computes with the operands as they were given: what takes
-//! one there promotes it once more. So a gradient of a gradient comes back along each of these ways by itself, summed to the shape of the operand
-//! and rounded to its dtype, before it is added to the others. One cast for all of them would round their sum.
+//! An op of PyTorch promotes and broadcasts its operands inside, and a gradient computes with the
+//! operands as they were given: what takes one there promotes it once more. So a gradient of a
+//! gradient comes back along each of these ways by itself, summed to the shape of the operand and
+//! rounded to its dtype, before it is added to the others. One cast for all of them would round
+//! their sum.
 //!
 //! ```text
 //! traced:  %0 = mul %x, %y : f32[3] of f16[] and f32[3]
@@ -35,8 +37,8 @@ pub(super) fn losses(graph: &Graph) -> FxHashSet<ValueId> {
     losses
 }
 
-/// The operand of an op of that origin, with the promotion and the expansion that belong to the op recorded again, on what is `taken` in
-/// the place of the value that was given.
+/// The operand of an op of that origin, with the promotion and the expansion that belong to the op
+/// recorded again, on what is `taken` in the place of the value that was given.
 pub(super) fn promoted<'t>(
     t: &'t Tracer,
     origin: &Origin,

@@ -6,13 +6,16 @@
 //! after:   the same with cos of exp %3, where %3 = barrier %x {number = 1}
 //! ```
 //!
-//! A walk that comes to a region from behind records the region again up to there, in the order of recording, and takes those values where
-//! it would take the first ones: so they are made when the gradient of the region's results is there, and live until its own gradients
-//! are. Operands from outside the region go through a `barrier`, so that passes take nothing from forward. What is made of no
-//! operand is the same both times. What ranks exchange is kept, so that it is exchanged once. A region in a region is recorded with the outer one, for what
-//! comes after it, and once more when the walk comes to it.
+//! A walk that comes to a region from behind records the region again up to there, in the order of
+//! recording, and takes those values where it would take the first ones: so they are made when the
+//! gradient of the region's results is there, and live until its own gradients are. Operands from
+//! outside the region go through a `barrier`, so that passes take nothing from forward. What is
+//! made of no operand is the same both times. What ranks exchange is kept, so that it is exchanged
+//! once. A region in a region is recorded with the outer one, for what comes after it, and once
+//! more when the walk comes to it.
 //!
-//! Gradients flow to the first values alone, in a second order too: which bits they have does not depend on regions.
+//! Gradients flow to the first values alone, in a second order too: which bits they have does not
+//! depend on regions.
 
 use tracecast_ir::hash::{FxHashMap, FxHashSet};
 use tracecast_ir::op::Lower;
@@ -32,7 +35,8 @@ pub(super) struct Recomputed {
 }
 
 impl Recomputed {
-    /// Begins another walk: it takes first values, and in the regions that its gradients are recorded in all of them are there.
+    /// Begins another walk: it takes first values, and in the regions that its gradients are
+    /// recorded in all of them are there.
     pub(super) fn begin(&mut self, t: &Tracer) {
         self.taken.clear();
         self.entered = t.checkpoints().into_iter().collect();

@@ -1,7 +1,8 @@
 //! Gradients that ranks add up, without the rounding to 16 bits in front of the sum.
 //!
-//! The gradient of a weight that was cast to 16 bits is rounded to them and widened again. Each rank would round its part, of any sign and
-//! magnitude, and the errors of the parts may be larger than their sum. So what makes such a gradient gives it in f32 where nothing but an exchange
+//! The gradient of a weight that was cast to 16 bits is rounded to them and widened again. Each
+//! rank would round its part, of any sign and magnitude, and the errors of the parts may be larger
+//! than their sum. So what makes such a gradient gives it in f32 where nothing but an exchange
 //! takes it, and the sum differs from that of one rank with all rows by one rounding of that one.
 //!
 //! ```text

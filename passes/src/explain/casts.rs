@@ -40,11 +40,13 @@ pub struct CastNote {
     pub to: DType,
     /// What a kernel of its own would read and write.
     pub bytes: usize,
-    /// What is read and written in a run only because of it. Notes about the same cast share these bytes.
+    /// What is read and written in a run only because of it. Notes about the same cast share these
+    /// bytes.
     pub moved: usize,
     /// The casts that were made for it, often for others too; empty if nothing was left to do.
     pub made: SmallVec<[Arc<MadeCast>; 1]>,
-    /// True for a rounding that the precision leaves away: who takes the value is in the kernel that makes it, and takes it in f32.
+    /// True for a rounding that the precision leaves away: who takes the value is in the kernel
+    /// that makes it, and takes it in f32.
     pub dropped: bool,
 }
 
@@ -54,7 +56,8 @@ impl CastNote {
         self.made.iter().any(|cast| cast.is_standalone())
     }
 
-    /// True if nothing was left to do: what is cast had been widened from that very dtype, or is computed in it.
+    /// True if nothing was left to do: what is cast had been widened from that very dtype, or is
+    /// computed in it.
     pub fn is_cancelled(&self) -> bool {
         self.homes().next().is_none() && !self.dropped
     }
@@ -69,8 +72,8 @@ impl CastNote {
         few(self.made.iter().map(|cast| cast.homes.as_slice()), |_| true)
     }
 
-    /// The first few of the other nodes for whose sake, or for the sake of whose gradients, the same cast is made, and how many more
-    /// there are; empty if it is made for this one alone.
+    /// The first few of the other nodes for whose sake, or for the sake of whose gradients, the
+    /// same cast is made, and how many more there are; empty if it is made for this one alone.
     pub fn first_sharers(&self) -> String {
         few(self.made.iter().map(|cast| cast.made_for(self.backward)), |user| *user != self.value)
     }
@@ -126,7 +129,8 @@ impl Found<'_> {
         notes
     }
 
-    /// The roundings that would be left if all stayed, those of results by ops among them, and are not.
+    /// The roundings that would be left if all stayed, those of results by ops among them, and are
+    /// not.
     fn dropped(&self, left: &Made) -> BTreeSet<PointId> {
         let Some(exact) = self.exact else { return BTreeSet::new() };
         let points = self.placed.points();

@@ -1,4 +1,5 @@
-//! [`CheckpointNote`]: what backward needs of a checkpoint region, and what it would need without the region.
+//! [`CheckpointNote`]: what backward needs of a checkpoint region, and what it would need without
+//! the region.
 
 use crate::fuse::Stored;
 use std::collections::BTreeMap;
@@ -30,8 +31,8 @@ impl fmt::Display for CheckpointNote {
     }
 }
 
-/// The notes about the regions of a program, in the order of the program: `with` are the stored values of what was made of it, `without`
-/// those of what was made of it without regions.
+/// The notes about the regions of a program, in the order of the program: `with` are the stored
+/// values of what was made of it, `without` those of what was made of it without regions.
 pub(super) fn notes(
     traced: &Graph,
     with: (&Graph, &[Stored]),

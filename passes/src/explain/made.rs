@@ -1,5 +1,5 @@
-//! [`MadeCast`]: a cast that the passes left in a program. What asked for it refers to it, so a weight that a thousand ops want
-//! cast is told once.
+//! [`MadeCast`]: a cast that the passes left in a program. What asked for it refers to it, so a
+//! weight that a thousand ops want cast is told once.
 
 use super::casts::standing;
 use crate::fuse::{Home, Housed};
@@ -59,7 +59,8 @@ impl fmt::Display for HomeNote {
     }
 }
 
-/// The first few entries of all lists together and how many more there are: `a, b, c and 7 more`. No list has an entry twice.
+/// The first few entries of all lists together and how many more there are: `a, b, c and 7 more`.
+/// No list has an entry twice.
 pub(super) fn few<'a, T, L>(lists: L, keep: impl Fn(&T) -> bool) -> String
 where
     T: fmt::Display + Ord + 'a,

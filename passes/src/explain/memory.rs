@@ -1,5 +1,5 @@
-//! [`MemoryNote`], [`PeakNote`] and [`AgainNote`]: why a value is stored between kernels, when the stored bytes peak, and what is
-//! rematerialised instead.
+//! [`MemoryNote`], [`PeakNote`] and [`AgainNote`]: why a value is stored between kernels, when the
+//! stored bytes peak, and what is rematerialised instead.
 
 use crate::fuse::{Again, Keep, KernelCost, Stored, Weighed};
 use std::cmp::Reverse;
@@ -13,7 +13,8 @@ use tracecast_ir::{Graph, NodeId, TensorType};
 pub struct MemoryNote {
     /// The node of the traced program that it is a part of.
     pub node: NodeId,
-    /// What it is, such as `%3`, `exp of %3` where the op is made of several, or `mul of the gradient of %3`.
+    /// What it is, such as `%3`, `exp of %3` where the op is made of several, or
+    /// `mul of the gradient of %3`.
     pub value: String,
     /// Its type.
     pub ty: TensorType,
@@ -29,7 +30,8 @@ pub struct MemoryNote {
     pub cost: Option<Weighed>,
 }
 
-/// When the values in memory between kernels take the most bytes. State and inputs are not among them.
+/// When the values in memory between kernels take the most bytes. State and inputs are not among
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeakNote {
     /// The first kernel that runs then.
@@ -53,7 +55,8 @@ pub struct AgainNote {
     pub cost: Option<Weighed>,
 }
 
-/// `sub of %3 f32[8, 10], 320 bytes, by @reduce_row for @contract: a contraction packs it from memory`
+/// `sub of %3 f32[8, 10], 320 bytes, by @reduce_row for @contract: a contraction packs it from
+/// memory`
 impl fmt::Display for MemoryNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MemoryNote { value, ty, bytes, kernel, readers, why, cost, .. } = self;
@@ -102,8 +105,9 @@ fn first_few(mut texts: impl ExactSizeIterator<Item = String>) -> String {
     }
 }
 
-/// When the stored values take the most bytes. Each lives from its kernel to the last of its readers, a result to the end. New state overwrites the
-/// old in place. `None` if nothing is stored.
+/// When the stored values take the most bytes. Each lives from its kernel to the last of its
+/// readers, a result to the end. New state overwrites the old in place. `None` if nothing is
+/// stored.
 pub(super) fn peak(kernels: &[KernelCost], stored: &[MemoryNote]) -> Option<PeakNote> {
     let place: HashMap<&str, usize> =
         kernels.iter().enumerate().map(|(i, kernel)| (kernel.name.as_str(), i)).collect();

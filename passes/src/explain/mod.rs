@@ -1,8 +1,9 @@
 //! `explain`: why every op has the precision that it has, and what has become of every cast.
 //!
-//! The program goes through the passes up to `place`, and fusion says where it would put the casts that are left. Every change of
-//! dtype is a [`Point`](tracecast_ir::Point) that the casts carry along, so each is told with its reason, and with its home or
-//! that it has cancelled. [`warnings()`] are about numbers that do not fit the precision chosen for them.
+//! The program goes through the passes up to `place`, and fusion says where it would put the casts
+//! that are left. Every change of dtype is a [`Point`](tracecast_ir::Point) that the casts carry
+//! along, so each is told with its reason, and with its home or that it has cancelled.
+//! [`warnings()`] are about numbers that do not fit the precision chosen for them.
 //!
 //! ```
 //! use tracecast_ir::text::parse;
@@ -51,9 +52,11 @@ use tracecast_ir::{Graph, NodeId, PassError, TraceError};
 pub struct Explanation {
     /// The name of the program.
     pub program: String,
-    /// The policy tables of the device types that regions are on for, with their versions, and the number of rules over them.
+    /// The policy tables of the device types that regions are on for, with their versions, and the
+    /// number of rules over them.
     pub policies: Vec<String>,
-    /// The traced values of the names that sizes have: what costs least was decided by them, and bytes are counted with them.
+    /// The traced values of the names that sizes have: what costs least was decided by them, and
+    /// bytes are counted with them.
     pub sizes: Vec<(String, i64)>,
     /// The regions of the program, in text; the first is "off everywhere".
     pub regions: Vec<String>,
@@ -67,7 +70,8 @@ pub struct Explanation {
     pub about: Option<String>,
     /// What is odd.
     pub warnings: Vec<Warning>,
-    /// The kernels, and what each reads, writes and computes in a run; empty if it is about one node.
+    /// The kernels, and what each reads, writes and computes in a run; empty if it is about one
+    /// node.
     pub kernels: Vec<KernelCost>,
     /// What kernels write to memory, and why.
     pub memory: Vec<MemoryNote>,
@@ -106,8 +110,8 @@ impl Explanation {
     }
 }
 
-/// Explains a traced program. Where sizes are names, bytes are those of the values that it was traced with, and by these values kernels were
-/// chosen where one costs less than another.
+/// Explains a traced program. Where sizes are names, bytes are those of the values that it was
+/// traced with, and by these values kernels were chosen where one costs less than another.
 ///
 /// # Errors
 /// What is wrong with the program, or the pass that could not finish.

@@ -77,13 +77,16 @@ pub enum Why {
     Cast(DType),
     /// A policy gives the op this `dtype`.
     Argument(DType),
-    /// A policy speaks of it, and asks for nothing more: the operands have the dtype already, or the op was given a `dtype`.
+    /// A policy speaks of it, and asks for nothing more: the operands have the dtype already, or
+    /// the op was given a `dtype`.
     Already,
-    /// A policy would cast, but only floats other than f64 on the device of the region, and no operand is one: these are.
+    /// A policy would cast, but only floats other than f64 on the device of the region, and no
+    /// operand is one: these are.
     Ineligible(Vec<DType>),
     /// No policy casts its operands: it computes in their dtype, that of this operand.
     Unlisted(Option<(String, DType)>),
-    /// A rule over the tables leaves it as it is: it computes in the dtype of its operands, that of this one.
+    /// A rule over the tables leaves it as it is: it computes in the dtype of its operands, that of
+    /// this one.
     Exempt(Option<(String, DType)>),
     /// Autocast is on, but not for the devices of its operands.
     Elsewhere {
@@ -273,7 +276,8 @@ impl At<'_> {
         }
     }
 
-    /// A policy speaks of the node and does nothing: there is nothing to do, or nothing that it may do.
+    /// A policy speaks of the node and does nothing: there is nothing to do, or nothing that it may
+    /// do.
     fn left_alone(&self) -> Why {
         let region = self.graph.region(self.id);
         let mut dtypes: Vec<DType> = Vec::new();

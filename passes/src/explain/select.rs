@@ -18,8 +18,9 @@ pub struct UnknownNode {
 }
 
 impl Explanation {
-    /// What concerns one node: a value such as `%3` or `3`, or `%hidden` as the text that was read calls it, a name such as `encoder.0/linear#0` (at the top also `linear#0`), or a
-    /// port such as `%weight`, which stands for the casts of it.
+    /// What concerns one node: a value such as `%3` or `3`, or `%hidden` as the text that was read
+    /// calls it, a name such as `encoder.0/linear#0` (at the top also `linear#0`), or a port such
+    /// as `%weight`, which stands for the casts of it.
     ///
     /// # Errors
     /// If the program has no such node.

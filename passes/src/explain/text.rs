@@ -1,5 +1,5 @@
-//! The text of an [`Explanation`]: a summary, each op with its casts, what the kernels cost, what they write and
-//! why, what they compute again, the warnings.
+//! The text of an [`Explanation`]: a summary, each op with its casts, what the kernels cost, what
+//! they write and why, what they compute again, the warnings.
 
 use super::Explanation;
 use super::casts::CastNote;
@@ -128,7 +128,8 @@ fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// `%2 matmul : bf16[4, 8]`, or `%2 (%hidden) matmul` where the text calls it so, and, on the next line, why.
+/// `%2 matmul : bf16[4, 8]`, or `%2 (%hidden) matmul` where the text calls it so, and, on the next
+/// line, why.
 impl fmt::Display for OpNote {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.value)?;

@@ -1,11 +1,14 @@
-//! Rematerialised or stored: what a cheap function of values that lie in memory anyway costs either way, in bytes.
+//! Rematerialised or stored: what a cheap function of values that lie in memory anyway costs either
+//! way, in bytes.
 //!
-//! Storing a value costs a write, and a read by each kernel that takes it. Computing it again costs the reads of what it is made of, as
-//! far as a kernel does not read that anyway, and arithmetic (`cost`). What a single node of another kernel takes, and nothing else, is not
-//! rematerialised but computed there instead, whatever it is. What a contraction multiplies is stored, since it is packed fastest from memory.
+//! Storing a value costs a write, and a read by each kernel that takes it. Computing it again costs
+//! the reads of what it is made of, as far as a kernel does not read that anyway, and arithmetic
+//! (`cost`). What a single node of another kernel takes, and nothing else, is not rematerialised
+//! but computed there instead, whatever it is. What a contraction multiplies is stored, since it is
+//! packed fastest from memory.
 //!
-//! Before: `z = sub (sub x m) l` with one `m` and `l` per row is stored for the gradient, which reads it. After: the gradient reads `x`,
-//! `m` and `l`.
+//! Before: `z = sub (sub x m) l` with one `m` and `l` per row is stored for the gradient, which
+//! reads it. After: the gradient reads `x`, `m` and `l`.
 
 use super::cost::{Cost, LONGEST_CHAIN, SMALLER, Weighed, operations};
 use super::grouping::Groups;
@@ -33,7 +36,8 @@ pub(super) fn cheaper_again(groups: &Groups<'_>) -> (Vec<NodeId>, FxHashMap<Node
     (prices.again.into_iter().collect(), prices.weighed)
 }
 
-/// True for elementwise code over floats or truth values, cheap or read once, whose result is none of the program's.
+/// True for elementwise code over floats or truth values, cheap or read once, whose result is none
+/// of the program's.
 fn is_candidate(groups: &Groups<'_>, n: NodeId) -> bool {
     let (graph, reach) = (groups.graph, groups.reach());
     let ty = &graph.node(n).results[0];
@@ -62,7 +66,8 @@ struct Recipe {
 struct Prices<'g, 'a> {
     groups: &'g Groups<'a>,
     stored: Vec<bool>,
-    /// For each value the other kernels that read it, each with the number of positions at which the nodes of it do.
+    /// For each value the other kernels that read it, each with the number of positions at which
+    /// the nodes of it do.
     readers: FxHashMap<NodeId, FxHashMap<usize, usize>>,
     /// Values that are read in place: factors, and flags under which kernels are launched.
     as_they_lie: FxHashSet<NodeId>,
@@ -179,7 +184,8 @@ impl<'g, 'a> Prices<'g, 'a> {
         is_given(self.groups.graph, n) || self.stored[n.index()] && !self.again.contains(&n)
     }
 
-    /// Adds what `at` takes to make, for `n`; false if it is not to be made where that is read. `is_moved` is true if nothing else reads it.
+    /// Adds what `at` takes to make, for `n`; false if it is not to be made where that is read.
+    /// `is_moved` is true if nothing else reads it.
     fn follow(&self, n: NodeId, at: NodeId, is_moved: bool, recipe: &mut Recipe) -> bool {
         let (graph, reach) = (self.groups.graph, self.groups.reach());
         if self.groups.of[at.index()].is_some() {
@@ -196,7 +202,8 @@ impl<'g, 'a> Prices<'g, 'a> {
                     return self.follow(n, source, false, recipe);
                 }
                 if self.again.contains(&source) {
-                    // What was moved to where it is read once may be dear, and does not go on to several places.
+                    // What was moved to where it is read once may be dear, and does not go on to
+                    // several places.
                     return (is_moved || is_cheap(graph, source))
                         && self.follow(n, source, false, recipe);
                 }

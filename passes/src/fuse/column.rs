@@ -1,7 +1,9 @@
-//! When a contraction sums its results down the columns, as the gradient of a bias is made of that of a layer's output.
+//! When a contraction sums its results down the columns, as the gradient of a bias is made of that
+//! of a layer's output.
 //!
-//! The sums of a chunk of rows are made by one thread after another row, so a contraction that takes them can be cut between chunks and
-//! between columns only. That is worth a read of the whole result as long as enough parts are left.
+//! The sums of a chunk of rows are made by one thread after another row, so a contraction that
+//! takes them can be cut between chunks and between columns only. That is worth a read of the whole
+//! result as long as enough parts are left.
 
 use smallvec::SmallVec;
 use tracecast_ir::kernel::COLUMN_CHUNK;
@@ -13,10 +15,12 @@ const COLUMNS: usize = 32;
 /// Parts that are enough for the threads of most machines.
 const PARTS: usize = 16;
 
-/// Products that are too few to be shared by threads: some 64 microseconds of a core, a few times what it takes the others to notice.
+/// Products that are too few to be shared by threads: some 64 microseconds of a core, a few times
+/// what it takes the others to notice.
 const FEW: usize = 1 << 20;
 
-/// True if a contraction over `domain` of `k` steps should reduce down its columns what it makes there, for the traced values of names.
+/// True if a contraction over `domain` of `k` steps should reduce down its columns what it makes
+/// there, for the traced values of names.
 pub(super) fn takes_columns(graph: &Graph, n: NodeId, domain: &Shape, k: usize) -> bool {
     let sizes: SmallVec<[usize; 4]> = domain.iter().map(|size| graph.hint(*size)).collect();
     let [batch @ .., rows, columns] = &sizes[..] else { return false };

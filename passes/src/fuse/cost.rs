@@ -1,8 +1,9 @@
-//! Prices of fusion: what storing a value costs, and what rematerialising it where it is read costs.
+//! Prices of fusion: what storing a value costs, and what rematerialising it where it is read
+//! costs.
 //!
-//! [`Cost`] counts bytes and operations of both sides. [`Prices`] weigh operations against bytes. They are constants of a kind of
-//! device and are never measured, so that the kernels of a program depend on the program alone. Named sizes count with their traced
-//! values.
+//! [`Cost`] counts bytes and operations of both sides. [`Prices`] weigh operations against bytes.
+//! They are constants of a kind of device and are never measured, so that the kernels of a program
+//! depend on the program alone. Named sizes count with their traced values.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -10,20 +11,26 @@ use tracecast_ir::kernel::build::lowering;
 use tracecast_ir::op::Lower;
 use tracecast_ir::{Graph, NodeId};
 
-/// A chain of more ops or sources is not followed: it bounds the search and the operands of a kernel.
+/// A chain of more ops or sources is not followed: it bounds the search and the operands of a
+/// kernel.
 pub(super) const LONGEST_CHAIN: usize = 16;
-/// A function of memory that takes more operations an element is stored: it bounds the code of a kernel.
+/// A function of memory that takes more operations an element is stored: it bounds the code of a
+/// kernel.
 pub(super) const MOST_OPERATIONS: usize = 64;
-/// So is one that reads more than its bytes times this of what kernels make: the sum of all that the layers of a network have added to
-/// what came in would be computed from the beginning in every layer.
+/// So is one that reads more than its bytes times this of what kernels make: the sum of all that
+/// the layers of a network have added to what came in would be computed from the beginning in every
+/// layer.
 pub(super) const MOST_READ: usize = 2;
-/// A function of at least this number of ops that is only read at a large stride is stored: made in order it takes vectors.
+/// A function of at least this number of ops that is only read at a large stride is stored: made in
+/// order it takes vectors.
 pub(super) const FEW_APART: usize = 3;
 /// The operations that a load of a vector takes, an element each.
 pub(super) const LOAD: usize = 1;
-/// The operations by which a vector loop puts zeros in the place of computed elements that lie in the padding of windows.
+/// The operations by which a vector loop puts zeros in the place of computed elements that lie in
+/// the padding of windows.
 pub(super) const SELECT: usize = 4;
-/// A value that is stored only so that another one can be rematerialised has at most the other one's bytes divided by this.
+/// A value that is stored only so that another one can be rematerialised has at most the other
+/// one's bytes divided by this.
 pub(super) const SMALLER: usize = 8;
 
 /// What arithmetic and launches of a device cost beside a byte that crosses memory.
@@ -40,9 +47,11 @@ pub struct Prices {
     pub operations_per_byte: usize,
     /// Vector operations that take as long as one operation on a single element.
     pub lanes: usize,
-    /// Operations that decide whether an element seen through windows lies in the padding, beside those that compute it.
+    /// Operations that decide whether an element seen through windows lies in the padding, beside
+    /// those that compute it.
     pub guard: usize,
-    /// Operations that a computed element of a factor takes more than one that is packed from memory.
+    /// Operations that a computed element of a factor takes more than one that is packed from
+    /// memory.
     pub pack: usize,
     /// Operations that a conversion takes which rounds.
     pub rounding: usize,
@@ -51,8 +60,9 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// Those of a CPU with vectors of 512 bits: one such vector operation a cycle at 3 GHz against memory of 50 GB/s, and a launch of
-    /// 0.3 µs. `guard` counts the index arithmetic, comparisons and selections of two window axes.
+    /// Those of a CPU with vectors of 512 bits: one such vector operation a cycle at 3 GHz against
+    /// memory of 50 GB/s, and a launch of 0.3 µs. `guard` counts the index arithmetic, comparisons
+    /// and selections of two window axes.
     pub const CPU: Prices = Prices {
         operations_per_byte: 2,
         lanes: 16,

@@ -1,11 +1,13 @@
-//! Maps that become epilogues: what only computes with the elements of a contraction's result, position by position, does so before
-//! they leave the registers.
+//! Maps that become epilogues: what only computes with the elements of a contraction's result,
+//! position by position, does so before they leave the registers.
 //!
-//! Before, where the contraction stays as it is because nobody replaces its result alone: `contract` stores `a`, a map reads it, computes
-//! `a / (1 + exp(-a))` and stores that. After: one kernel, which stores the latter only. Nothing is computed twice.
+//! Before, where the contraction stays as it is because nobody replaces its result alone:
+//! `contract` stores `a`, a map reads it, computes `a / (1 + exp(-a))` and stores that. After: one
+//! kernel, which stores the latter only. Nothing is computed twice.
 //!
-//! Maps of 16-bit numbers take 32 of them at once, which an epilogue, whose sums are in f32, cannot: `silu` of 1024 × 1024 sums takes
-//! 0.2 ms less in f32 than as a map, but in bf16, where half as many bytes are saved, 0.07 more. So such maps stay.
+//! Maps of 16-bit numbers take 32 of them at once, which an epilogue, whose sums are in f32,
+//! cannot: `silu` of 1024 × 1024 sums takes 0.2 ms less in f32 than as a map, but in bf16, where
+//! half as many bytes are saved, 0.07 more. So such maps stay.
 
 use super::column::takes_columns;
 use super::grouping::{Groups, Growing};
@@ -32,8 +34,8 @@ impl Groups<'_> {
         }
     }
 
-    /// True for elementwise code over wide floats and truth values, all of one shape, perhaps with sums down its columns, that is part of
-    /// the program proper.
+    /// True for elementwise code over wide floats and truth values, all of one shape, perhaps with
+    /// sums down its columns, that is part of the program proper.
     fn can_be_epilogue(&self, map: &Growing) -> bool {
         let is_wide = |n: &NodeId| {
             let dtype = self.graph.node(*n).results[0].dtype;
@@ -55,8 +57,8 @@ impl Groups<'_> {
             && map.group.members.iter().all(is_epilogue)
     }
 
-    /// The contraction whose epilogue saves the most bytes by this map, the latest of several; it reads their results where they are
-    /// made, and no third kernel lies between.
+    /// The contraction whose epilogue saves the most bytes by this map, the latest of several; it
+    /// reads their results where they are made, and no third kernel lies between.
     fn best_producer(&self, map: usize) -> Option<usize> {
         let makers = self.read_by(map).filter_map(|read| self.of[read.node.index()]);
         let own = &self.growing[map].group;

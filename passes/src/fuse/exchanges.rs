@@ -1,9 +1,11 @@
 //! Which nodes lead to what ranks exchange, and which exchanges they depend on.
 //!
-//! Ranks whose batches have other numbers of rows may have other kernels, as kernels are formed by what they cost. What they exchange, in
-//! which order and in which buckets must be the same all the same. So an exchange keeps its place among the exchanges of the program,
-//! and its kernels depend on no exchange that its nodes do not depend on: those whose values lead to one take in only nodes that
-//! depend on the same exchanges, and that read nothing which may come to depend on later ones.
+//! Ranks whose batches have other numbers of rows may have other kernels, as kernels are formed by
+//! what they cost. What they exchange, in which order and in which buckets must be the same all the
+//! same. So an exchange keeps its place among the exchanges of the program, and its kernels depend
+//! on no exchange that its nodes do not depend on: those whose values lead to one take in only
+//! nodes that depend on the same exchanges, and that read nothing which may come to depend on later
+//! ones.
 
 use super::program::is_exchange;
 use tracecast_ir::{Graph, NodeId};

@@ -1,9 +1,10 @@
 //! What a contraction multiplies: computed where it is packed, or stored before.
 //!
-//! Packing fills a block of a computed factor row by row, so what it loads should lie along those rows. Where a load goes across them,
-//! as in the transposed product of two weights, elements are computed one at a time, which takes ten times as long as
-//! storing the product in a map of its own and packing that (0.9 ms for 512 × 512 elements, 0.1 stored). What lies in memory as it
-//! is, widened or rounded at most, is packed fast whatever its strides.
+//! Packing fills a block of a computed factor row by row, so what it loads should lie along those
+//! rows. Where a load goes across them, as in the transposed product of two weights, elements are
+//! computed one at a time, which takes ten times as long as storing the product in a map of its own
+//! and packing that (0.9 ms for 512 × 512 elements, 0.1 stored). What lies in memory as it is,
+//! widened or rounded at most, is packed fast whatever its strides.
 
 use super::reach::{Place, Reach};
 use smallvec::smallvec;
@@ -24,7 +25,8 @@ pub(super) enum Packed {
 }
 
 impl Reach {
-    /// The first value that is computed for a factor, from the contraction on; none if it is packed from memory, with one rounding at most.
+    /// The first value that is computed for a factor, from the contraction on; none if it is packed
+    /// from memory, with one rounding at most.
     pub(super) fn computed(&self, graph: &Graph, factor: ValueId) -> Option<(NodeId, Packed)> {
         let rank = graph.ty(factor).shape.rank();
         // Behind windows elements are found one by one, whatever their index.
@@ -50,7 +52,8 @@ impl Reach {
                     }
                     (x.node, at.1)
                 }
-                // Views without an index, and no windows behind them: how often elements are read is unknown.
+                // Views without an index, and no windows behind them: how often elements are read
+                // is unknown.
                 _ if at.1.is_none() && !windowed => return None,
                 _ => return Some(self.packed(graph, rounded.unwrap_or(at))),
             };

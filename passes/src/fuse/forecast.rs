@@ -1,4 +1,5 @@
-//! Which kernels the nodes of a program become parts of: foretold for passes that come before, and what `fuse` makes.
+//! Which kernels the nodes of a program become parts of: foretold for passes that come before, and
+//! what `fuse` makes.
 
 use super::cost::{Settings, Weighed};
 use super::grouping::Groups;
@@ -11,7 +12,8 @@ use tracecast_ir::{Graph, NodeId};
 
 /// Which kernels the nodes of a program of core ops are parts of, if it is fused as it is.
 pub(crate) struct Forecast {
-    /// The number of each node's kernel; `None` for ports, dead nodes, and nodes that each kernel computes again where it needs them.
+    /// The number of each node's kernel; `None` for ports, dead nodes, and nodes that each kernel
+    /// computes again where it needs them.
     pub(crate) kernel: Vec<Option<usize>>,
     /// The nodes that each kernel computes again where it needs them.
     pub(crate) inline: Vec<bool>,

@@ -1,13 +1,16 @@
 //! Which nodes share a kernel.
 //!
-//! Nodes are taken in order. A node joins the kernel of an operand, the latest first, if it runs over the same domain (or once per
-//! row of it) and reads that kernel's values at its own position only; kernels it then ties together are merged. A contraction takes
-//! elementwise nodes of its result's shape into its epilogue if that stores no more: the node replaces what it reads, or is
-//! narrower; whole maps become epilogues in the end (`epilogues`). It takes sums of its result down the columns where that leaves enough
-//! parts for threads (`column`), and the largest magnitude with all that only leads there (`largest`). What a kernel makes that is only
-//! needed under another shape is stored under that one. What only leads to new state (the optimizer) stays apart from
-//! the rest, so that its kernels are the same for every parameter. No join may close a cycle between kernels, and what stands behind a
-//! `barrier` joins no kernel that is needed before (`late`).
+//! Nodes are taken in order. A node joins the kernel of an operand, the latest first, if it runs
+//! over the same domain (or once per row of it) and reads that kernel's values at its own position
+//! only; kernels it then ties together are merged. A contraction takes elementwise nodes of its
+//! result's shape into its epilogue if that stores no more: the node replaces what it reads, or is
+//! narrower; whole maps become epilogues in the end (`epilogues`). It takes sums of its result down
+//! the columns where that leaves enough parts for threads (`column`), and the largest magnitude
+//! with all that only leads there (`largest`). What a kernel makes that is only needed under
+//! another shape is stored under that one. What only leads to new state (the optimizer) stays apart
+//! from the rest, so that its kernels are the same for every parameter. No join may close a cycle
+//! between kernels, and what stands behind a `barrier` joins no kernel that is needed before
+//! (`late`).
 //!
 //! Groups are formed twice where a stored value had better be rematerialised (`again`).
 
@@ -34,12 +37,14 @@ pub(super) struct Growing {
     pub(super) group: Group,
     /// The form of its kernel.
     pub(super) form: FormKind,
-    /// Later kernels have larger numbers. Merging may move a kernel to the place of another, but not change its number.
+    /// Later kernels have larger numbers. Merging may move a kernel to the place of another, but
+    /// not change its number.
     pub(super) number: usize,
     pub(super) reduces: bool,
     /// True if it only leads to new state.
     pub(super) step: bool,
-    /// True if it unscales a gradient: what is done with the check is not part of it, so that its kernels are the same for every gradient.
+    /// True if it unscales a gradient: what is done with the check is not part of it, so that its
+    /// kernels are the same for every gradient.
     pub(super) sweeps: bool,
     /// True if it is what ranks do together, which nothing joins.
     alone: bool,
@@ -113,7 +118,8 @@ impl<'a> Groups<'a> {
         }
         groups.take_epilogues();
         for g in &mut groups.growing {
-            // An epilogue may compute with values recorded before the contraction that it belongs to.
+            // An epilogue may compute with values recorded before the contraction that it belongs
+            // to.
             let begins = |n: &NodeId| form(graph, *n).is_some_and(|f| f != FormKind::Nest);
             g.group.members.sort_unstable_by_key(|n| (!begins(n), *n));
         }
@@ -170,7 +176,8 @@ impl<'a> Groups<'a> {
     pub(super) fn stored(&self) -> Vec<bool> {
         let mut stored = self.reach.program.is_root.clone();
         for m in self.growing.iter().flat_map(|g| &g.group.members) {
-            // A predicated update may be launched under its flag instead of reading the condition made of it.
+            // A predicated update may be launched under its flag instead of reading the condition
+            // made of it.
             let value = ValueId { node: *m, result: 0 };
             let flag = predicated(self.graph, value).map(|(found, _)| found.node);
             for read in self.reads[m.index()].iter().map(|read| read.node).chain(flag) {
@@ -308,7 +315,8 @@ impl<'a> Groups<'a> {
                     && domain(self.graph, n) == into
                     && takes_columns(self.graph, n, into, self.steps(g))
             }
-            // Ops that begin a form of their own join nothing, and an epilogue loads nothing in another order.
+            // Ops that begin a form of their own join nothing, and an epilogue loads nothing in
+            // another order.
             (Joins::SameDomain | Joins::Epilogue | Joins::Nothing, _) => false,
         };
         let step = self.reach.program.step[n.index()];
@@ -326,7 +334,8 @@ impl<'a> Groups<'a> {
             .unwrap_or(1)
     }
 
-    /// True if `n` is on the way to the largest magnitude of what the contraction `g` makes, and reads nothing else.
+    /// True if `n` is on the way to the largest magnitude of what the contraction `g` makes, and
+    /// reads nothing else.
     fn takes_largest(&self, n: NodeId, g: usize) -> bool {
         let own = |read: &Read| self.of[read.node.index()] == Some(g);
         let here = |read: &Read| own(read) && is_in_order(read);
@@ -334,13 +343,15 @@ impl<'a> Groups<'a> {
             && self.reads[n.index()].iter().all(here)
     }
 
-    /// True if `n` is a reshape of what the nest `g` makes at every position, which is stored under its shape instead.
+    /// True if `n` is a reshape of what the nest `g` makes at every position, which is stored under
+    /// its shape instead.
     fn takes_reshape(&self, n: NodeId, g: usize) -> bool {
         let growing = &self.growing[g];
         let into = &growing.group.domain;
         let [read] = &self.reads[n.index()][..] else { return false };
         let shape = &self.graph.node(read.node).results[0].shape;
-        // Kernels that read it under a shape of the same axes, those of size 1 aside, read it as it is made, and may be merged with this one.
+        // Kernels that read it under a shape of the same axes, those of size 1 aside, read it as it
+        // is made, and may be merged with this one.
         let axes = |shape: &Shape| -> SmallVec<[Size; 4]> {
             shape.iter().copied().filter(|n| *n != 1).collect()
         };
@@ -355,7 +366,8 @@ impl<'a> Groups<'a> {
             && self.stays_acyclic(n, g)
     }
 
-    /// True if `n` is the largest magnitude of something of the shape of the nest `g`, made there or read beside it.
+    /// True if `n` is the largest magnitude of something of the shape of the nest `g`, made there
+    /// or read beside it.
     fn takes_whole(&self, n: NodeId, g: usize) -> bool {
         let into = &self.growing[g].group.domain;
         let here = |read: &Read| {
@@ -421,7 +433,8 @@ impl<'a> Groups<'a> {
         read
     }
 
-    /// True if nothing that ranks exchange comes to depend on more than it does in the program when `n` joins `g`.
+    /// True if nothing that ranks exchange comes to depend on more than it does in the program when
+    /// `n` joins `g`.
     fn keeps_exchanges(&self, n: NodeId, g: usize) -> bool {
         let exchanges = &self.reach.program.exchanges;
         let Some(last) = self.growing[g].leads else { return exchanges.leads(n).is_none() };
@@ -438,8 +451,8 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// True if both run over one domain (or `p` once per row of `g`'s), neither reads the other elsewhere, and no third kernel lies
-    /// between.
+    /// True if both run over one domain (or `p` once per row of `g`'s), neither reads the other
+    /// elsewhere, and no third kernel lies between.
     fn can_merge(&self, p: usize, g: usize) -> bool {
         let (a, b) = (&self.growing[p], &self.growing[g]);
         if [a, b].iter().any(|g| g.alone || g.form.joins() != Joins::SameDomain) {
@@ -460,7 +473,8 @@ impl<'a> Groups<'a> {
             && (da == db || a.group.members.iter().all(|&m| self.reads_at_own_position(m, p, db)))
     }
 
-    /// Makes one kernel of `p` and `g`, with the loops of `p`, and the domain and the number of `g`: its place.
+    /// Makes one kernel of `p` and `g`, with the loops of `p`, and the domain and the number of
+    /// `g`: its place.
     pub(super) fn merge(&mut self, p: usize, g: usize) -> usize {
         let size = |k: usize| self.growing[k].group.members.len() + self.needs.size(k);
         let (gone, kept) = if size(p) > size(g) { (g, p) } else { (p, g) };

@@ -1,5 +1,5 @@
-//! Where fusion puts casts: which of them are part of a load, a store, the packing or the epilogue of a contraction, or of what a
-//! kernel has in registers; and which are a kernel of their own.
+//! Where fusion puts casts: which of them are part of a load, a store, the packing or the epilogue
+//! of a contraction, or of what a kernel has in registers; and which are a kernel of their own.
 
 use super::cost::Settings;
 use super::memory::{Again, Stored, memory};
@@ -203,7 +203,8 @@ impl KernelGroup<'_> {
         !self.inline[at.index()] && !self.group.members.contains(&at)
     }
 
-    /// What is read and written only because of a cast: all of it by a kernel of its own, a second copy by a store beside another.
+    /// What is read and written only because of a cast: all of it by a kernel of its own, a second
+    /// copy by a store beside another.
     fn moved(&self, cast: NodeId, home: Home) -> usize {
         let operand = self.graph.args(cast)[0];
         let written = self.graph.hint(self.graph.node(cast).results[0].bytes());

@@ -1,12 +1,15 @@
-//! Which nodes are inlined before kernels are formed: each kernel that reads one computes it in its loads.
+//! Which nodes are inlined before kernels are formed: each kernel that reads one computes it in its
+//! loads.
 //!
-//! Views, constants and widening casts are always inlined, and so is a cheap function of values in memory that reads few bytes. One that a contraction
-//! would pack across its rows is stored. One that it would pack through windows is inlined if rematerialising it costs less than storing
-//! it (`cost`): windows multiply how often an element is read, and each element is computed by itself. Nodes are visited from results to
-//! operands, so that the readers of a node are decided before it.
+//! Views, constants and widening casts are always inlined, and so is a cheap function of values in
+//! memory that reads few bytes. One that a contraction would pack across its rows is stored. One
+//! that it would pack through windows is inlined if rematerialising it costs less than storing it
+//! (`cost`): windows multiply how often an element is read, and each element is computed by itself.
+//! Nodes are visited from results to operands, so that the readers of a node are decided before it.
 //!
-//! Before: a convolution of 3 × 3 reads `relu %c` through windows. Inlined, the relu runs for nine taps with a guard each. After: the
-//! relu is stored, by the epilogue of the convolution that makes `%c`, and packing reads it from memory.
+//! Before: a convolution of 3 × 3 reads `relu %c` through windows. Inlined, the relu runs for nine
+//! taps with a guard each. After: the relu is stored, by the epilogue of the convolution that makes
+//! `%c`, and packing reads it from memory.
 
 use super::cost::{
     Cost, FEW_APART, LOAD, LONGEST_CHAIN, MOST_OPERATIONS, MOST_READ, SELECT, Weighed, operations,
@@ -67,7 +70,8 @@ impl<'g> Reads<'g> {
 }
 
 impl Reach {
-    /// Marks views, constants and cheap functions of memory as inline, unless they are wanted as results.
+    /// Marks views, constants and cheap functions of memory as inline, unless they are wanted as
+    /// results.
     pub(super) fn choose_inline(&mut self, graph: &Graph) {
         let chains = self.chains(graph);
         let mut reads: Vec<Reads<'_>> = vec![Reads::default(); graph.len()];
@@ -250,7 +254,8 @@ impl Reach {
         true
     }
 
-    /// True if `n` is the only thing that is made of a contraction's result, whose epilogue it can become.
+    /// True if `n` is the only thing that is made of a contraction's result, whose epilogue it can
+    /// become.
     fn ends_product(&self, graph: &Graph, n: NodeId, chains: &[Chain]) -> bool {
         chains[n.index()].sources.iter().any(|&source| {
             form(graph, source).is_some_and(|form| form.joins() == Joins::Epilogue)

@@ -1,4 +1,5 @@
-//! The way from a tensor to its largest magnitude: what a kernel that has the tensor in hand can do without storing anything of it.
+//! The way from a tensor to its largest magnitude: what a kernel that has the tensor in hand can do
+//! without storing anything of it.
 //!
 //! ```text
 //! %3 = abs %g; %4 = lt %3 {scalar = inf}; %5 = logical_not %4; %6 = reshape %5; %7 = cast %6 {to = f32}

@@ -1,13 +1,15 @@
 //! When kernels can run: what stands behind a `barrier` is not computed before.
 //!
-//! Nodes are numbered in the order of recording, and so are barriers. A value behind a barrier in a kernel that something recorded before
-//! the barrier reads would be made in that kernel's time, and be kept until it is needed.
+//! Nodes are numbered in the order of recording, and so are barriers. A value behind a barrier in a
+//! kernel that something recorded before the barrier reads would be made in that kernel's time, and
+//! be kept until it is needed.
 
 use tracecast_ir::kernel::build::lowering;
 use tracecast_ir::op::{Lower, View};
 use tracecast_ir::{Graph, NodeId};
 
-/// The last barrier that each node stands behind; the first node, which stands for none, of the others.
+/// The last barrier that each node stands behind; the first node, which stands for none, of the
+/// others.
 pub(super) fn behind(graph: &Graph) -> Vec<NodeId> {
     let mut behind: Vec<NodeId> = Vec::with_capacity(graph.len());
     for n in graph.nodes() {

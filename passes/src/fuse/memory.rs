@@ -18,7 +18,8 @@ pub enum Keep {
     State,
     /// It is reduced, contracted, gathered or put together: that is done once.
     Whole,
-    /// A kernel takes it in an order of its own, as a contraction its factors; why that is fastest from memory.
+    /// A kernel takes it in an order of its own, as a contraction its factors; why that is fastest
+    /// from memory.
     Factor(&'static str),
     /// It takes functions, or divisions, that cost more than to write and read it.
     Dear,

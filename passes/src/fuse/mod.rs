@@ -1,13 +1,17 @@
-//! Groups core ops into kernels. Nothing after this pass sees an op, but for constants whose numbers lie in memory.
+//! Groups core ops into kernels. Nothing after this pass sees an op, but for constants whose
+//! numbers lie in memory.
 //!
-//! Before: `contract`, `relu`, `cast`. After: one `kernel @contract_relu_cast` whose epilogue applies the others and whose store
-//! narrows. Views and casts of things in memory belong to nobody: each kernel that reads them computes them in its loads
-//! (`reach`), as it does what costs less bytes and operations so (`again`). Every other node joins a kernel of one of its operands,
-//! or starts one (`grouping`). Kernels that only write state and run the same code become one kernel over segments (`segments`).
-//! What ranks do together stays the op that it is: its operand is stored, nothing joins it, and it keeps the order of the program
-//! (`exchanges`), however kernels are formed.
+//! Before: `contract`, `relu`, `cast`. After: one `kernel @contract_relu_cast` whose epilogue
+//! applies the others and whose store narrows. Views and casts of things in memory belong to
+//! nobody: each kernel that reads them computes them in its loads (`reach`), as it does what costs
+//! less bytes and operations so (`again`). Every other node joins a kernel of one of its operands,
+//! or starts one (`grouping`). Kernels that only write state and run the same code become one
+//! kernel over segments (`segments`). What ranks do together stays the op that it is: its operand
+//! is stored, nothing joins it, and it keeps the order of the program (`exchanges`), however
+//! kernels are formed.
 //!
-//! Fusing never changes a bit: a kernel rounds where the ops rounded, and reductions keep their order.
+//! Fusing never changes a bit: a kernel rounds where the ops rounded, and reductions keep their
+//! order.
 
 mod again;
 mod between;
@@ -96,7 +100,8 @@ struct Fused<'f> {
     kernels: Vec<Built>,
     /// Their order in the program.
     order: Vec<usize>,
-    /// The nodes behind each kernel, and what they store; kernels that run the same code share one with others.
+    /// The nodes behind each kernel, and what they store; kernels that run the same code share one
+    /// with others.
     groups: Vec<(Cow<'f, Group>, Vec<ValueId>)>,
     /// What kernels compute again where they need it.
     inline: &'f [bool],
@@ -133,7 +138,8 @@ impl<'f> Fused<'f> {
 /// A group and its kernel.
 type Grouped<'f> = (Cow<'f, Group>, Built);
 
-/// The kernel of every group. A group that no kernel holds is taken apart: `apart` gets its members and the reason.
+/// The kernel of every group. A group that no kernel holds is taken apart: `apart` gets its members
+/// and the reason.
 fn kernels<'f>(
     graph: &Graph,
     forecast: &'f Forecast,
@@ -192,7 +198,8 @@ fn exchange(graph: &Graph, n: NodeId) -> Built {
     Built { kernel, begins: n, inputs: vec![operand], outputs }
 }
 
-/// The kernels that a result or another kernel reads: one that is launched under a flag does not read the condition made of the flag.
+/// The kernels that a result or another kernel reads: one that is launched under a flag does not
+/// read the condition made of the flag.
 fn needed<'f>(graph: &Graph, mut kernels: Vec<Grouped<'f>>) -> Vec<Grouped<'f>> {
     loop {
         let mut read = vec![false; graph.len()];
@@ -234,7 +241,8 @@ fn ordered(graph: &Graph, kernels: &[Built]) -> Vec<usize> {
             users[maker].push(i);
         }
     }
-    // Ranks may have other kernels, as their batches have other sizes, but exchange the same in the same order.
+    // Ranks may have other kernels, as their batches have other sizes, but exchange the same in the
+    // same order.
     let mut together: Vec<usize> =
         (0..kernels.len()).filter(|i| is_exchange(graph, kernels[*i].outputs[0].node)).collect();
     together.sort_unstable_by_key(|i| kernels[*i].outputs[0].node);
@@ -265,7 +273,8 @@ fn ordered(graph: &Graph, kernels: &[Built]) -> Vec<usize> {
     order
 }
 
-/// For each node whether it is part of a gradient or made of one, as the next value of a parameter is.
+/// For each node whether it is part of a gradient or made of one, as the next value of a parameter
+/// is.
 fn behind_gradients(graph: &Graph) -> Vec<bool> {
     let mut later: Vec<bool> = Vec::with_capacity(graph.len());
     for id in graph.nodes() {

@@ -1,8 +1,9 @@
 //! Which growing kernels need which others, kept as they grow and merge: no join may close a cycle.
 //!
-//! Every kernel knows all that it needs, directly or not, as a set of bits; what one gains is handed on to those that read it, as
-//! far as it is news. What a kernel needs is mostly what those that it reads need, so the sets share their parts. Merging moves the
-//! smaller of two kernels into the larger one, so that all merges of `n` kernels move about `n log n` relations.
+//! Every kernel knows all that it needs, directly or not, as a set of bits; what one gains is
+//! handed on to those that read it, as far as it is news. What a kernel needs is mostly what those
+//! that it reads need, so the sets share their parts. Merging moves the smaller of two kernels into
+//! the larger one, so that all merges of `n` kernels move about `n log n` relations.
 
 use std::rc::Rc;
 use tracecast_ir::hash::FxHashSet;
@@ -69,7 +70,8 @@ struct Relations {
     reads: FxHashSet<usize>,
     /// Kernels that read it, directly.
     readers: FxHashSet<usize>,
-    /// Kernels it is never to be merged with, as one reads the other at another position than its own.
+    /// Kernels it is never to be merged with, as one reads the other at another position than its
+    /// own.
     apart: FxHashSet<usize>,
     /// Kernels it needs, directly or not. May name kernels that became part of others.
     needs: Bits,
@@ -174,7 +176,8 @@ impl Needs {
 mod tests {
     use super::Needs;
 
-    /// More kernels than lie in one part of a set, each reading some before it, here and there one merged into its reader.
+    /// More kernels than lie in one part of a set, each reading some before it, here and there one
+    /// merged into its reader.
     #[test]
     fn needs_are_what_reads_lead_to() {
         const KERNELS: usize = 1300;

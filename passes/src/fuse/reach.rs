@@ -1,4 +1,5 @@
-//! What a node reads from memory or from other kernels, and which nodes are rematerialised wherever they are needed.
+//! What a node reads from memory or from other kernels, and which nodes are rematerialised wherever
+//! they are needed.
 
 use super::cost::Weighed;
 use super::program::Program;
@@ -17,7 +18,8 @@ const NEAR: i64 = 2;
 /// The result of the analysis.
 #[derive(Clone)]
 pub(super) struct Reach {
-    /// Nodes that belong to no kernel: each kernel that needs them computes them from what they read.
+    /// Nodes that belong to no kernel: each kernel that needs them computes them from what they
+    /// read.
     pub(super) inline: Vec<bool>,
     pub(super) program: Arc<Program>,
     /// Values of which both storing and inlining were possible.
@@ -35,7 +37,8 @@ pub(super) struct Read {
 /// Where a value is read, seen from the loops of the reader's kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
-    /// At the position of the loops: axis by axis, for all axes of the value or all but a last one of size 1.
+    /// At the position of the loops: axis by axis, for all axes of the value or all but a last one
+    /// of size 1.
     Loops,
     /// Elements one after another, row by row, although the axes are others.
     InOrder,
@@ -46,7 +49,8 @@ pub(super) enum At {
 /// What a node reads.
 pub(super) type Reads = SmallVec<[Read; 4]>;
 
-/// The place of an element over the axes of a kernel. An index is made only where a view asks for it.
+/// The place of an element over the axes of a kernel. An index is made only where a view asks for
+/// it.
 #[derive(Clone, PartialEq)]
 pub(super) enum Place {
     /// The position of the loops, in a value of the shape of their domain.
@@ -82,7 +86,8 @@ impl Reach {
         reach
     }
 
-    /// True if `n` is an operand, of the same shape, of an elementwise node that is computed in a reduction's loads.
+    /// True if `n` is an operand, of the same shape, of an elementwise node that is computed in a
+    /// reduction's loads.
     pub(super) fn pulled(&self, graph: &Graph, n: NodeId, user: NodeId) -> bool {
         self.inline[user.index()]
             && matches!(lowering(graph, user), Some(Lower::Map(_)))
@@ -103,7 +108,8 @@ impl Reach {
         matches!(lowering(graph, at), Some(Lower::ReduceRow | Lower::ReduceColumn))
     }
 
-    /// Takes out of `inline` what cannot be computed at the index it is needed at, and finds what every node reads in a kernel of its own.
+    /// Takes out of `inline` what cannot be computed at the index it is needed at, and finds what
+    /// every node reads in a kernel of its own.
     pub(super) fn settle(&mut self, graph: &Graph) -> Vec<Reads> {
         let mut reads: Vec<Reads> = vec![Reads::new(); graph.len()];
         let all = graph.nodes().filter(|n| self.program.live[n.index()] && !is_given(graph, *n));
@@ -111,7 +117,8 @@ impl Reach {
         reads
     }
 
-    /// Computes more nodes again where they are needed, as far as that is possible: `reads` are of before.
+    /// Computes more nodes again where they are needed, as far as that is possible: `reads` are of
+    /// before.
     pub(super) fn widen(&mut self, graph: &Graph, more: &[NodeId], reads: &mut [Reads]) {
         more.iter().for_each(|n| self.inline[n.index()] = true);
         let of_more =
@@ -167,8 +174,9 @@ impl Reach {
         reads
     }
 
-    /// True if `n` takes values of that domain, which `made` says are made there, element by element in order, although its axes are others; and
-    /// everything else that it takes can be read in that order as well.
+    /// True if `n` takes values of that domain, which `made` says are made there, element by
+    /// element in order, although its axes are others; and everything else that it takes can be
+    /// read in that order as well.
     pub(super) fn takes_in_order(
         &self,
         graph: &Graph,
@@ -270,7 +278,8 @@ impl Reach {
                 }
                 return;
             }
-            // All others take their operands as a whole, as far as is known here: nothing is read at one place.
+            // All others take their operands as a whole, as far as is known here: nothing is read
+            // at one place.
             _ => {
                 whole = true;
                 todo.extend(args.iter().rev().map(|a| (a.node, Place::Loops)));
@@ -290,8 +299,8 @@ impl Reach {
         }
     }
 
-    /// Visits what is read behind inlined nodes, and the inlined nodes that cannot be computed where they are needed. `domain` is that of the
-    /// loops.
+    /// Visits what is read behind inlined nodes, and the inlined nodes that cannot be computed
+    /// where they are needed. `domain` is that of the loops.
     pub(super) fn follow(
         &self,
         graph: &Graph,
@@ -341,7 +350,8 @@ impl Reach {
 /// Nodes, each with the place where it is read.
 pub(super) type Todo = SmallVec<[(NodeId, Place); 8]>;
 
-/// The place in the operand of a view for one in its result; nowhere if it is not a function of this form.
+/// The place in the operand of a view for one in its result; nowhere if it is not a function of
+/// this form.
 fn behind(graph: &Graph, view: NodeId, place: &Place, domain: &Shape) -> Place {
     let index = match place {
         Place::Nowhere => return Place::Nowhere,
@@ -387,7 +397,8 @@ fn takes_seen(lower: &Lower) -> bool {
         .is_some_and(|form| matches!(form.operands(), Operands::SeenInMemory { .. }))
 }
 
-/// True for an op that takes its first operand as a whole and the others at the position of its loops.
+/// True for an op that takes its first operand as a whole and the others at the position of its
+/// loops.
 fn takes_base(lower: &Lower) -> bool {
     FormKind::begun_by(lower).is_some_and(|form| form.operands() == Operands::BaseAndSources)
 }

@@ -1,6 +1,7 @@
-//! Multi-tensor kernels: maps that run the same code over different tensors become one kernel with a segment for each, where none of
-//! them has to wait for another. An optimizer's step is one launch however many parameters there are, and so is the sweep that unscales
-//! and checks all gradients.
+//! Multi-tensor kernels: maps that run the same code over different tensors become one kernel with
+//! a segment for each, where none of them has to wait for another. An optimizer's step is one
+//! launch however many parameters there are, and so is the sweep that unscales and checks all
+//! gradients.
 
 use super::between::Between;
 use std::rc::Rc;
@@ -13,8 +14,9 @@ use tracecast_ir::{DType, Graph, Size, ValueId};
 
 /// Merges what can be merged; the others stay as they are.
 ///
-/// A kernel that nothing waits for can join any other of its class. Others join only if they take largest values, since their results
-/// are needed all together anyway, and if no kernel lies between.
+/// A kernel that nothing waits for can join any other of its class. Others join only if they take
+/// largest values, since their results are needed all together anyway, and if no kernel lies
+/// between.
 pub(super) fn merge(graph: &Graph, kernels: Vec<Built>) -> Vec<Built> {
     let mut between = Between::of(&kernels);
     let mut teams: Vec<Team> = Vec::new();
@@ -176,7 +178,8 @@ impl Flat {
     }
 }
 
-/// Whether an access walks its buffer in order (`true`) or stays in place (`false`); `None` if neither.
+/// Whether an access walks its buffer in order (`true`) or stays in place (`false`); `None` if
+/// neither.
 fn is_dense(access: &Access, extents: &[Size]) -> Option<bool> {
     if access.offset != 0 || !access.indirect.is_empty() || !access.guards.is_empty() {
         return None;

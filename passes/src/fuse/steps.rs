@@ -1,8 +1,9 @@
-//! Which nodes are the optimizer: elementwise ones that lead to new state and nowhere else. They stay apart from the rest, so that
-//! kernels are the same for every parameter.
+//! Which nodes are the optimizer: elementwise ones that lead to new state and nowhere else. They
+//! stay apart from the rest, so that kernels are the same for every parameter.
 //!
-//! The end of a softmax or a norm whose result is state is no optimizer, and belongs to the kernel that reduces the rows: see
-//! [`of_rows`]. Nor is a sum of products, as the gradient of a weight that is used several times: see [`of_products`].
+//! The end of a softmax or a norm whose result is state is no optimizer, and belongs to the kernel
+//! that reduces the rows: see [`of_rows`]. Nor is a sum of products, as the gradient of a weight
+//! that is used several times: see [`of_products`].
 
 use super::reach::is_given;
 use super::users::Users;
@@ -11,8 +12,8 @@ use tracecast_ir::kernel::build::{domain, lowering};
 use tracecast_ir::op::{Intrinsic, Lower};
 use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 
-/// Elementwise nodes that only new state needs, with no reduction or contraction between. What is unscaled where it is checked is not
-/// one of them, nor is what a row reduction is part of.
+/// Elementwise nodes that only new state needs, with no reduction or contraction between. What is
+/// unscaled where it is checked is not one of them, nor is what a row reduction is part of.
 pub(super) fn steps(graph: &Graph, live: &[bool], users: &Users) -> Vec<bool> {
     let outputs: FxHashSet<NodeId> = graph.outputs().iter().map(|(_, v)| v.node).collect();
     let mut step = vec![false; graph.len()];
@@ -41,8 +42,9 @@ enum Part<'g> {
     Whole,
 }
 
-/// Those of `step` that continue a row reduction: they take its results back to the positions of the rows, or come after such nodes, and
-/// read no state that is replaced. An update of state by its old value, predicated or not, is a step.
+/// Those of `step` that continue a row reduction: they take its results back to the positions of
+/// the rows, or come after such nodes, and read no state that is replaced. An update of state by
+/// its old value, predicated or not, is a step.
 fn of_rows(graph: &Graph, step: &[bool], users: &Users) -> Vec<NodeId> {
     let replaced: FxHashSet<NodeId> =
         graph.updates().iter().map(|(port, _)| graph.ports()[*port].node).collect();
@@ -78,8 +80,8 @@ fn of_rows(graph: &Graph, step: &[bool], users: &Users) -> Vec<NodeId> {
     graph.nodes().filter(|n| found[n.index()]).collect()
 }
 
-/// Those of `step` that add up products which nothing else reads. Each addition joins the epilogue of its product: as many bytes are moved, and
-/// memory holds one sum instead of all products.
+/// Those of `step` that add up products which nothing else reads. Each addition joins the epilogue
+/// of its product: as many bytes are moved, and memory holds one sum instead of all products.
 fn of_products(graph: &Graph, step: &[bool], live: &[bool], users: &Users) -> Vec<NodeId> {
     let mut term = vec![false; graph.len()];
     for n in graph.nodes() {

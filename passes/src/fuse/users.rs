@@ -2,7 +2,8 @@
 
 use tracecast_ir::{Graph, NodeId};
 
-/// The users of every node, in the order of recording; a node that takes a value twice stands there twice.
+/// The users of every node, in the order of recording; a node that takes a value twice stands there
+/// twice.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Users {
     /// Where the users of each node begin; one more than there are nodes.

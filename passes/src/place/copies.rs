@@ -1,12 +1,15 @@
 //! Where narrow copies of values that somebody takes as they are stand beside them.
 //!
-//! Everything that rounds such a value, or hands its elements on to what rounds them, takes either a narrow copy, made where the value
-//! is made, or the value itself, and rounds what it makes of it. Values that pass from one kernel to others cost their bytes for
-//! being written and for each kernel that reads them; kernels are those that `fuse` would make of the program as it is. What is read
-//! within a kernel costs nothing. [`Choices`] are made by a minimum cut, for `exact` and `optimised` alike: both have the same in memory.
+//! Everything that rounds such a value, or hands its elements on to what rounds them, takes either
+//! a narrow copy, made where the value is made, or the value itself, and rounds what it makes of
+//! it. Values that pass from one kernel to others cost their bytes for being written and for each
+//! kernel that reads them; kernels are those that `fuse` would make of the program as it is. What
+//! is read within a kernel costs nothing. [`Choices`] are made by a minimum cut, for `exact` and
+//! `optimised` alike: both have the same in memory.
 //!
-//! Before, where another kernel reads the copy too: `%1 = sqrt %0; %2 = permute %1 {dims = [1, 0]}; %3 = cast %2 {to = bf16}`.
-//! After: `%1 = sqrt %0; %2 = cast %1 {to = bf16}; %3 = permute %2 {dims = [1, 0]}`.
+//! Before, where another kernel reads the copy too: `%1 = sqrt %0; %2 = permute %1 {dims = [1, 0]};
+//! %3 = cast %2 {to = bf16}`. After: `%1 = sqrt %0; %2 = cast %1 {to = bf16}; %3 = permute %2 {dims
+//! = [1, 0]}`.
 
 use super::cut::{Choice, Choices, Read, Version};
 use super::demand::{Demand, Through, demand_of};
@@ -20,11 +23,13 @@ use tracecast_ir::{DType, Graph, NodeId};
 pub(super) struct Takes {
     /// True if it takes them.
     pub(super) copies: bool,
-    /// For each operand the views between the value in memory and the node; they are recorded again on the copy.
+    /// For each operand the views between the value in memory and the node; they are recorded again
+    /// on the copy.
     pub(super) views: SmallVec<[usize; 2]>,
 }
 
-/// For nodes that could take narrow copies of values that are wanted as they are, whether they do. Others have nothing to gain by it.
+/// For nodes that could take narrow copies of values that are wanted as they are, whether they do.
+/// Others have nothing to gain by it.
 pub(super) fn copies<'f>(
     graph: &Graph,
     demands: &[Demand],
@@ -73,7 +78,8 @@ pub(super) fn choices<'f>(
     (table.choices, takers)
 }
 
-/// The operands that a node rounds, or hands on to be rounded, while somebody else takes them as they are; and the dtypes.
+/// The operands that a node rounds, or hands on to be rounded, while somebody else takes them as
+/// they are; and the dtypes.
 fn asked(graph: &Graph, demands: &[Demand], id: NodeId) -> SmallVec<[(usize, DType); 2]> {
     let node = graph.node(id);
     let mut asked = SmallVec::new();
@@ -169,7 +175,8 @@ impl<'a> Table<'a> {
         (Some(self.choices.choices.len() - 1), views)
     }
 
-    /// The value in memory, or in the hands of a kernel, that a node is a view of, and how many views lie between.
+    /// The value in memory, or in the hands of a kernel, that a node is a view of, and how many
+    /// views lie between.
     fn in_memory(&self, mut id: NodeId) -> Option<(NodeId, usize)> {
         let mut views = 0;
         while self.forecast.inline[id.index()] {
@@ -223,8 +230,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Adds what reads the copy that a narrowing of `value` is: one in another kernel is made of the value there, unless the copy lies
-    /// in memory.
+    /// Adds what reads the copy that a narrowing of `value` is: one in another kernel is made of
+    /// the value there, unless the copy lies in memory.
     fn add_copy(&mut self, value: NodeId, narrowing: NodeId, to: DType) {
         let dtype = self.graph.node(value).results[0].dtype;
         let users = self.users_of(narrowing);

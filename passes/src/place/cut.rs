@@ -1,11 +1,13 @@
 //! The cheapest way to make choices between wide and narrow versions of values: a minimum cut.
 //!
-//! Each choice reads some versions if it is made one way, and others if it is made the other way. A version costs its bytes for
-//! every kernel that reads it, however many choices of that kernel do, and once more for being written. The vertices are the
-//! choices, a vertex for each version and kernel, and one for the writing of each version, with edges of infinite capacity from what
-//! is chosen to what is then read and written; a choice on the side of the source is wide. All costs are of pairs of vertices and
-//! submodular, so that a minimum cut is a cheapest way (Kolmogorov and Zabih, "What energy functions can be minimized via graph
-//! cuts?", 2004). Choices that share no version are cut by themselves.
+//! Each choice reads some versions if it is made one way, and others if it is made the other way. A
+//! version costs its bytes for every kernel that reads it, however many choices of that kernel do,
+//! and once more for being written. The vertices are the choices, a vertex for each version and
+//! kernel, and one for the writing of each version, with edges of infinite capacity from what is
+//! chosen to what is then read and written; a choice on the side of the source is wide. All costs
+//! are of pairs of vertices and submodular, so that a minimum cut is a cheapest way (Kolmogorov and
+//! Zabih, "What energy functions can be minimized via graph cuts?", 2004). Choices that share no
+//! version are cut by themselves.
 
 use petgraph::algo::dinics;
 use petgraph::graph::NodeIndex;
@@ -78,8 +80,8 @@ impl Choices {
         components.into_values().collect()
     }
 
-    /// The versions that the choices of a component are about: whether it is wide, which one it is, and for every kernel the choices,
-    /// by their place in the component, that have it read there.
+    /// The versions that the choices of a component are about: whether it is wide, which one it is,
+    /// and for every kernel the choices, by their place in the component, that have it read there.
     fn reads(&self, component: &[usize]) -> Vec<(bool, usize, BTreeMap<usize, Vec<usize>>)> {
         let mut reads: BTreeMap<(bool, usize), BTreeMap<usize, Vec<usize>>> = BTreeMap::new();
         for (place, i) in component.iter().enumerate() {
@@ -139,7 +141,8 @@ impl Network {
         self.graph.add_edge(from, to, NEVER);
     }
 
-    /// The vertices on the side of the source of the minimum cut that has the fewest there: those to which the flow leaves a way open.
+    /// The vertices on the side of the source of the minimum cut that has the fewest there: those
+    /// to which the flow leaves a way open.
     fn wide_side(&self) -> Vec<NodeIndex> {
         let (_, flows) = dinics(&self.graph, self.source, self.sink);
         let mut seen = vec![false; self.graph.node_count()];

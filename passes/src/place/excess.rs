@@ -1,8 +1,11 @@
-//! Which values kernels can hold in f32 where the program rounds them to 16 bits, and for whom that is worth it.
+//! Which values kernels can hold in f32 where the program rounds them to 16 bits, and for whom that
+//! is worth it.
 //!
-//! A value has an *excess version* if what makes it would otherwise round, or hands on what has one. It stays within one kernel: who
-//! reads the value in another takes it as it is, rounded, and so do contractions, reductions, comparisons and roundings of integers
-//! wherever they are. So no value that lies in memory becomes wider, and everybody who compares or checks a value sees the same.
+//! A value has an *excess version* if what makes it would otherwise round, or hands on what has
+//! one. It stays within one kernel: who reads the value in another takes it as it is, rounded, and
+//! so do contractions, reductions, comparisons and roundings of integers wherever they are. So no
+//! value that lies in memory becomes wider, and everybody who compares or checks a value sees the
+//! same.
 
 use super::demand::Through;
 use crate::fuse::Forecast;

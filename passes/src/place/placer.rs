@@ -9,8 +9,8 @@ use tracecast_ir::op::{Intrinsic, Lower};
 use tracecast_ir::ops::{cast, source};
 use tracecast_ir::{Args, Attrs, DType, Graph, Node, NodeId, OpRef, Results, Tracer, Var};
 
-/// Places one node. Values may be held narrower than the old graph has them: either their uses round them, or they were only
-/// widened from there.
+/// Places one node. Values may be held narrower than the old graph has them: either their uses
+/// round them, or they were only widened from there.
 pub(super) struct Placer<'a, 't> {
     pub(super) tracer: &'t Tracer,
     pub(super) shared: &'a mut Shared,

@@ -1,4 +1,5 @@
-//! Which [points](tracecast_ir::Point) a cast stands for that `place` records elsewhere than it was.
+//! Which [points](tracecast_ir::Point) a cast stands for that `place` records elsewhere than it
+//! was.
 
 use super::demand::{Demand, Through, demand_of};
 use smallvec::SmallVec;

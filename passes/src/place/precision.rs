@@ -10,8 +10,9 @@ pub enum Precision {
     /// None, by no bit: every rounding point stays.
     #[default]
     Exact,
-    /// Rounding points are a subset of those of `Exact`: between ops of one kernel values stay in f32. What the program rounds itself,
-    /// what lies in memory and what contractions, reductions and comparisons take is rounded as ever.
+    /// Rounding points are a subset of those of `Exact`: between ops of one kernel values stay in
+    /// f32. What the program rounds itself, what lies in memory and what contractions, reductions
+    /// and comparisons take is rounded as ever.
     Optimised,
 }
 

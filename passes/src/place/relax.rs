@@ -1,13 +1,15 @@
 //! The `optimised` precision: between ops of one kernel values stay in f32.
 //!
-//! Each 16-bit op becomes the f32 op that it is inside, with the roundings that it made as casts behind it; whoever is in the same
-//! kernel reads what lies before the cast. See [`Excess`] for who takes what.
+//! Each 16-bit op becomes the f32 op that it is inside, with the roundings that it made as casts
+//! behind it; whoever is in the same kernel reads what lies before the cast. See [`Excess`] for who
+//! takes what.
 //!
-//! What `fuse` would make of a program tells its kernels, and what it would make of the new program tells whether these are still the
-//! same: where a value would now lie in memory in f32, it is rounded after all, and if more bytes were moved, everything is.
+//! What `fuse` would make of a program tells its kernels, and what it would make of the new program
+//! tells whether these are still the same: where a value would now lie in memory in f32, it is
+//! rounded after all, and if more bytes were moved, everything is.
 //!
-//! Before: `%0 = mul %x, %x : bf16[8]; %1 = exp %0 : bf16[8]`.
-//! After: `%0 = cast %x {to = f32}; %1 = mul %0, %0 : f32[8]; %2 = exp %1 : f32[8]; %3 = cast %2 {to = bf16} : bf16[8]`.
+//! Before: `%0 = mul %x, %x : bf16[8]; %1 = exp %0 : bf16[8]`. After: `%0 = cast %x {to = f32}; %1
+//! = mul %0, %0 : f32[8]; %2 = exp %1 : f32[8]; %3 = cast %2 {to = bf16} : bf16[8]`.
 
 use super::excess::{Excess, Kind, holds};
 use super::points::Points;
@@ -25,7 +27,8 @@ use tracecast_ir::{
 /// So often values that would lie in memory in f32 are rounded after all, before everything is.
 const ROUNDS: usize = 4;
 
-/// The program without the roundings between ops of one kernel; `forecast` are its kernels. The forecast for the new one is left with it.
+/// The program without the roundings between ops of one kernel; `forecast` are its kernels. The
+/// forecast for the new one is left with it.
 pub(super) fn relaxed(
     graph: Graph,
     forecast: Arc<Forecast>,
@@ -49,7 +52,8 @@ pub(super) fn relaxed(
     Ok(graph.with_note(forecast))
 }
 
-/// The program with excess versions, and for each of the values that have one of their own where it is.
+/// The program with excess versions, and for each of the values that have one of their own where it
+/// is.
 fn recorded(graph: &Graph, excess: &Excess) -> Result<(Graph, Vec<(NodeId, NodeId)>), TraceError> {
     let tracer = Tracer::explicit(graph.name());
     let mut relaxer = Relaxer {
@@ -103,7 +107,8 @@ impl Relaxer<'_> {
             Kind::Narrow => node.origin.points.clone(),
             Kind::Selection | Kind::Widen | Kind::View => taken,
         };
-        // Recorded even if nobody needs it: what reads the excess version may have to round in its place.
+        // Recorded even if nobody needs it: what reads the excess version may have to round in its
+        // place.
         let rounded = || self.cast(t, wide, node.results[0].dtype);
         let rounded =
             t.because(Reason::Inside(node.op.name()), || t.standing_for(&points, rounded));
@@ -122,7 +127,8 @@ impl Relaxer<'_> {
         SmallVec::from_elem(exact, 1)
     }
 
-    /// What the roundings stand for that the node's operands have not gone through; nothing if it takes them as they are.
+    /// What the roundings stand for that the node's operands have not gone through; nothing if it
+    /// takes them as they are.
     fn taken(&self, id: NodeId) -> Points {
         let mut points = Points::new();
         let args = self.graph.args(id).into_iter();

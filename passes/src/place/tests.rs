@@ -1,5 +1,6 @@
-//! All ways to choose between narrow copies and values as they are, tried on random programs: none is cheaper in the model than that
-//! of the minimum cut, and few are in the kernels that `fuse` makes.
+//! All ways to choose between narrow copies and values as they are, tried on random programs: none
+//! is cheaper in the model than that of the minimum cut, and few are in the kernels that `fuse`
+//! makes.
 
 #[path = "../../../tests/support/dice.rs"]
 pub(super) mod dice;

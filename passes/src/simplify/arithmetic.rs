@@ -1,7 +1,8 @@
 //! Equations that ops state of numbers, signs, and a value met twice.
 //!
-//! No rule names an op: each asks for one fact. What no op states is left alone: `x + 0.0` (it makes `-0.0` positive), `x * 0.0` and
-//! `x - x` of floats (NaN, infinities, signs), chains of factors (each product rounds), and whatever reassociates.
+//! No rule names an op: each asks for one fact. What no op states is left alone: `x + 0.0` (it
+//! makes `-0.0` positive), `x * 0.0` and `x - x` of floats (NaN, infinities, signs), chains of
+//! factors (each product rounds), and whatever reassociates.
 
 use super::{Draft, Recorder};
 use tracecast_ir::op::{Compares, Facts, Intrinsic, Signs, WithItself};
@@ -52,8 +53,8 @@ fn is_number(dtype: DType, number: f64, this: f64) -> bool {
     number == this && (!dtype.is_float() || number.to_bits() == this.to_bits())
 }
 
-/// One over a power of two, if the scalar type holds it as a normal number: then quotient and product are the same number, rounded
-/// the same way.
+/// One over a power of two, if the scalar type holds it as a normal number: then quotient and
+/// product are the same number, rounded the same way.
 fn inverse(number: f64, dtype: DType) -> Option<f64> {
     let (number, normal) = match dtype {
         DType::F64 => (number, f64::MIN_POSITIVE..=f64::MAX),

@@ -1,13 +1,16 @@
 //! Casts of casts, and casts that cancel behind views and selections.
 //!
 //! * A cast to a value's own dtype is the value.
-//! * A cast of a cast is one cast if the first one kept every value ([`DType::fits_in`]), see [`folds`].
-//! * A rounding of what is rounded already, or was widened from something narrower, is the value; a cast of a value rounded to the
-//!   same dtype needs no rounding before it.
-//! * Views have no arithmetic, so a cast passes them; selections (`relu`, `neg`, `abs`, `maximum`, `minimum`, `where`) and movement
-//!   (`cat`, `pad`, `gather`) give one of their operands, so where all of those were only widened, so was the result.
+//! * A cast of a cast is one cast if the first one kept every value ([`DType::fits_in`]), see
+//!   [`folds`].
+//! * A rounding of what is rounded already, or was widened from something narrower, is the value; a
+//!   cast of a value rounded to the same dtype needs no rounding before it.
+//! * Views have no arithmetic, so a cast passes them; selections (`relu`, `neg`, `abs`, `maximum`,
+//!   `minimum`, `where`) and movement (`cat`, `pad`, `gather`) give one of their operands, so where
+//!   all of those were only widened, so was the result.
 //!
-//! A narrowing followed by a widening is a rounding and stays, as two casts: the narrow value between them can be stored.
+//! A narrowing followed by a widening is a rounding and stays, as two casts: the narrow value
+//! between them can be stored.
 
 use super::constants::{converted, splat};
 use super::{Draft, Recorder};
@@ -20,7 +23,8 @@ const REACH: usize = 16;
 
 /// True if casting `from` to `by` and then to `to` gives the bits of casting `from` to `to`.
 pub(crate) fn folds(from: DType, by: DType, to: DType) -> bool {
-    // An i32 becomes a 16-bit float by way of f32, with two roundings; by way of f64 there is only one.
+    // An i32 becomes a 16-bit float by way of f32, with two roundings; by way of f64 there is only
+    // one.
     let rounds_once_more = from == DType::I32 && by == DType::F64 && to.is_low();
     // An integer becomes a narrower one by wrapping, a float by saturating.
     let saturates_instead = from == DType::I32 && by == DType::F64 && to == DType::U8;
@@ -219,7 +223,8 @@ mod tests {
         let beyond = [256.0, -1.0].into_iter();
         assert_eq!(differ(beyond, DType::I32, DType::F64, DType::U8), 2);
         assert!(!folds(DType::I32, DType::F64, DType::U8));
-        // 2^24 + 2^16 + 1 is just above the middle of two bf16; the nearest f32 is the middle itself.
+        // 2^24 + 2^16 + 1 is just above the middle of two bf16; the nearest f32 is the middle
+        // itself.
         let above = [16_842_753.0].into_iter();
         assert_eq!(differ(above, DType::I32, DType::F64, DType::BF16), 1);
         assert!(
@@ -230,7 +235,8 @@ mod tests {
 
     #[test]
     fn two_roundings_are_not_one() {
-        // Just above the middle of two bf16 in f64, the middle itself in f32, which goes to the even one below.
+        // Just above the middle of two bf16 in f64, the middle itself in f32, which goes to the
+        // even one below.
         let above = 1.003_906_25 + f64::EPSILON;
         assert_eq!(differ([above].into_iter(), DType::F64, DType::F32, DType::BF16), 1);
         assert!(

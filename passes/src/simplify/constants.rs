@@ -1,7 +1,8 @@
-//! Numbers known in advance: views, casts and arithmetic of tensors of one number, and numbers in place of such tensors.
+//! Numbers known in advance: views, casts and arithmetic of tensors of one number, and numbers in
+//! place of such tensors.
 //!
-//! An op of known numbers is folded by running its own code on them ([`eval::element`]), so the number is the kernel's. An integer that an
-//! f64 cannot write is left to the kernel.
+//! An op of known numbers is folded by running its own code on them ([`eval::element`]), so the
+//! number is the kernel's. An integer that an f64 cannot write is left to the kernel.
 
 use super::{Draft, Recorder};
 use smallvec::SmallVec;
@@ -29,7 +30,8 @@ pub(crate) fn splat(tracer: &Tracer, v: Var<'_>) -> Option<f64> {
     })
 }
 
-/// What a constant of that dtype holds: the number as its scalar type has it, then as the dtype has it.
+/// What a constant of that dtype holds: the number as its scalar type has it, then as the dtype has
+/// it.
 fn literal(value: f64, dtype: DType) -> f64 {
     match dtype {
         _ if dtype.is_low() => converted(f64::from(value as f32), DType::F32, dtype),
@@ -147,7 +149,8 @@ fn number_for<'t>(
     y: Var<'t>,
     held: f64,
 ) -> Option<Var<'t>> {
-    // Beside a number truth values are integers, and so is what becomes of them unless they are compared.
+    // Beside a number truth values are integers, and so is what becomes of them unless they are
+    // compared.
     let stays = x.dtype() != DType::Bool || op.facts().compares.is_some();
     let fits = op.facts().takes_number && stays && x.ty() == y.ty();
     fits.then(|| {
@@ -156,7 +159,8 @@ fn number_for<'t>(
     })
 }
 
-/// The number as the program wrote it, if the scalar type makes the same of it as the tensor's dtype; else the number held.
+/// The number as the program wrote it, if the scalar type makes the same of it as the tensor's
+/// dtype; else the number held.
 fn written(tracer: &Tracer, constant: ValueId, held: f64) -> f64 {
     tracer.with_graph(|g| {
         let node = g.node(constant.node);

@@ -1,6 +1,7 @@
 //! Truth values and choices.
 //!
-//! `not (x < y)` of floats is not `x >= y`: with a NaN neither comparison holds. `x == x` of floats is a test for NaN and stays.
+//! `not (x < y)` of floats is not `x >= y`: with a NaN neither comparison holds. `x == x` of floats
+//! is a test for NaN and stays.
 
 use super::constants::splat;
 use super::{Draft, Recorder};
@@ -28,7 +29,8 @@ pub(super) fn not<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>
     Some(r.record(opposite, below.args, below.attrs)[0])
 }
 
-/// Simplifies an op that gives the one truth value that both its operands are, whatever their order: "and" and "or" are all there are of these.
+/// Simplifies an op that gives the one truth value that both its operands are, whatever their
+/// order: "and" and "or" are all there are of these.
 pub(super) fn connected<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
     let (x, y, facts) = (d.x(), d.y()?, d.op.facts());
     let of_one = facts.with_itself == Some(WithItself::Operand);
@@ -81,9 +83,11 @@ pub(super) fn chosen<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<
     put(r, d)
 }
 
-/// A choice between a value and the same with other elements in some places is one of these elements, and nothing else is touched:
-/// `where(c, x, put_slice(x, src))` as `put_slice(x, where(c[..], x[..], src))`, so that a predicated cache is still written row by row. The same of `scatter`, whose sources
-/// for one place meet one condition there; but not where an index may lie outside, which is told of the scatter.
+/// A choice between a value and the same with other elements in some places is one of these
+/// elements, and nothing else is touched: `where(c, x, put_slice(x, src))` as
+/// `put_slice(x, where(c[..], x[..], src))`, so that a predicated cache is still written row by
+/// row. The same of `scatter`, whose sources for one place meet one condition there; but not where
+/// an index may lie outside, which is told of the scatter.
 fn put<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
     let [c, x, y] = d.args.vars[..] else { return None };
     for (number, (plain, changed)) in [(x, y), (y, x)].into_iter().enumerate() {

@@ -1,15 +1,17 @@
 //! `simplify`: the same values from fewer ops.
 //!
-//! Every rule is exact: whatever it removes or replaces, each bit of every result stays, the signs of zeros and infinities
-//! included; only the payload of a NaN is nobody's. So there is no rule that reassociates, none that drops a rounding
-//! (`f64 -> f32 -> bf16` stays as it is), and casts that the user wrote keep their rounding points.
+//! Every rule is exact: whatever it removes or replaces, each bit of every result stays, the signs
+//! of zeros and infinities included; only the payload of a NaN is nobody's. So there is no rule
+//! that reassociates, none that drops a rounding (`f64 -> f32 -> bf16` stays as it is), and casts
+//! that the user wrote keep their rounding points.
 //!
-//! Before: `%1 = cast %0 {to = f32}; %2 = permute %1 {dims = [1, 0]}; %3 = cast %2 {to = bf16}` for a bf16 `%0`.
-//! After: `%1 = permute %0 {dims = [1, 0]}`.
+//! Before: `%1 = cast %0 {to = f32}; %2 = permute %1 {dims = [1, 0]}; %3 = cast %2 {to = bf16}` for
+//! a bf16 `%0`. After: `%1 = permute %0 {dims = [1, 0]}`.
 //!
-//! Each op is looked at when it is recorded again, with operands that are simple already; a rule records simpler ops, which are
-//! looked at in turn. Equal ops are recorded once (`share`). Data errors belong to ops whose results the program uses: dead code has none, and no rule lets go of an
-//! operand that may raise one (`errors`).
+//! Each op is looked at when it is recorded again, with operands that are simple already; a rule
+//! records simpler ops, which are looked at in turn. Equal ops are recorded once (`share`). Data
+//! errors belong to ops whose results the program uses: dead code has none, and no rule lets go of
+//! an operand that may raise one (`errors`).
 
 mod arithmetic;
 mod casts;
@@ -36,7 +38,8 @@ use tracecast_ir::{
 /// Rules that may fire one inside the other.
 const DEPTH: usize = 64;
 
-/// Exact rewrites: casts that cancel, numbers known in advance, views of views, equal values shared.
+/// Exact rewrites: casts that cancel, numbers known in advance, views of views, equal values
+/// shared.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Simplify;
 
@@ -59,7 +62,8 @@ impl Pass for Simplify {
     }
 }
 
-/// Runs an exact rewrite on a graph in explicit form whose gradients have been taken. Kernels stay as they are.
+/// Runs an exact rewrite on a graph in explicit form whose gradients have been taken. Kernels stay
+/// as they are.
 pub(crate) fn rewritten(
     graph: &Verified,
     rewrite: impl Fn(&Graph) -> Result<Graph, TraceError>,
@@ -79,7 +83,8 @@ pub(crate) fn rewritten(
 
 /// Goes through the graph once, and sweeps up what the rules left behind.
 ///
-/// Once is enough: every op is recorded on operands that are simple already, and no rule asks how often a value is used.
+/// Once is enough: every op is recorded on operands that are simple already, and no rule asks how
+/// often a value is used.
 fn simplified(graph: &Graph) -> Result<Graph, TraceError> {
     let mut shared = Shared::default();
     let next = graph.retrace(|tracer, id, _, args| {
@@ -88,7 +93,8 @@ fn simplified(graph: &Graph) -> Result<Graph, TraceError> {
     swept(next)
 }
 
-/// Records an op, simpler if a rule knows how: for rewrites that move casts out of the way of other rules.
+/// Records an op, simpler if a rule knows how: for rewrites that move casts out of the way of other
+/// rules.
 pub(crate) fn simply<'t>(
     tracer: &'t Tracer,
     shared: &mut Shared,
@@ -186,7 +192,8 @@ impl<'t> Recorder<'_, 't> {
         simpler
     }
 
-    /// What is simpler and equal: by the loops of the op if it moves or reduces, else by what the language or its facts say of it.
+    /// What is simpler and equal: by the loops of the op if it moves or reduces, else by what the
+    /// language or its facts say of it.
     fn simpler(&mut self, d: &Draft<'t>) -> Option<Var<'t>> {
         let lowering = d.lowering()?;
         if d.args.vars.is_empty() {
@@ -200,7 +207,8 @@ impl<'t> Recorder<'_, 't> {
             Lower::View(_) | Lower::Cat | Lower::Pad => views::rule(self, d),
             Lower::ReduceRow | Lower::ReduceColumn => reductions::rule(self, d),
             Lower::Map(_) => self.simpler_map(d),
-            // What no rule is about stays as it is, which is always right: an op of other loops needs no line here.
+            // What no rule is about stays as it is, which is always right: an op of other loops
+            // needs no line here.
             _ => None,
         }
     }
@@ -234,7 +242,8 @@ impl<'t> Recorder<'_, 't> {
         self.record(op.clone(), args, attrs)[0]
     }
 
-    /// The only operand in the dtype that an op asks for. The tracer would record the cast by itself, each time anew.
+    /// The only operand in the dtype that an op asks for. The tracer would record the cast by
+    /// itself, each time anew.
     fn as_asked(&mut self, op: &OpRef, args: &Args<'t>, attrs: &Attrs) -> Var<'t> {
         let (x, types) = (args.vars[0], [args.vars[0].ty()]);
         let to = self.tracer.with_graph(|graph| {

@@ -1,6 +1,7 @@
 //! Reductions over axes of size 1, and of a number that is everywhere the same.
 //!
-//! A sum starts from `0.0`, so the sum of the one element `-0.0` is `0.0`: what remains is `x + 0.0`, not `x`.
+//! A sum starts from `0.0`, so the sum of the one element `-0.0` is `0.0`: what remains is
+//! `x + 0.0`, not `x`.
 
 use super::constants::splat;
 use super::{Draft, Recorder};

@@ -9,8 +9,8 @@ use tracecast_ir::{Args, Attr, Attrs, Graph, NodeId, OpRef, Results, Tracer, Val
 
 /// What has been recorded so far.
 ///
-/// Ops are functions of their operands and attributes, random ones too: they draw from a stream that is an attribute and from a
-/// state that is an operand. So two equal records are one value.
+/// Ops are functions of their operands and attributes, random ones too: they draw from a stream
+/// that is an attribute and from a state that is an operand. So two equal records are one value.
 #[derive(Default)]
 pub(crate) struct Shared {
     seen: FxHashMap<u64, SmallVec<[NodeId; 1]>>,
@@ -32,7 +32,8 @@ impl Shared {
         }
     }
 
-    /// Records a node of another graph on these operands, or finds the value that an equal record gave.
+    /// Records a node of another graph on these operands, or finds the value that an equal record
+    /// gave.
     pub(crate) fn carry<'t>(
         &mut self,
         tracer: &'t Tracer,
@@ -47,8 +48,8 @@ impl Shared {
         }
     }
 
-    /// The first result of an equal record, which now stands for this one as well; else under which key this one is to be noted, if at
-    /// all.
+    /// The first result of an equal record, which now stands for this one as well; else under which
+    /// key this one is to be noted, if at all.
     fn known<'t>(
         &self,
         tracer: &'t Tracer,
@@ -56,7 +57,8 @@ impl Shared {
         args: &Args<'t>,
         attrs: &Attrs,
     ) -> Result<Var<'t>, Option<u64>> {
-        // What ranks exchange is the same on all of them, though values that are equal on one of them may differ on another.
+        // What ranks exchange is the same on all of them, though values that are equal on one of
+        // them may differ on another.
         let is_exchange = matches!(op.def().lowering(), Some(Lower::Exchange(_)));
         if is_exchange || args.vars.iter().any(|v| v.is_poison()) {
             return Err(None);
@@ -112,7 +114,8 @@ impl Wanted<'_> {
 
 /// The operands, sorted if their order changes no bit of the result.
 ///
-/// The order of `maximum` and `minimum` does: of two equal numbers, such as the two zeros, they take the first.
+/// The order of `maximum` and `minimum` does: of two equal numbers, such as the two zeros, they
+/// take the first.
 fn in_order(op: &OpRef, mut args: SmallVec<[ValueId; 4]>) -> SmallVec<[ValueId; 4]> {
     if args.len() == 2 && op.commutes() {
         args.sort_unstable();

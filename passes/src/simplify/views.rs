@@ -1,7 +1,8 @@
 //! Views of views, views that change nothing, and movement back and forth.
 //!
-//! Sizes left open (`-1`) and axes counted from the end are written out, so that equal views look equal. Views that only move,
-//! add or drop axes of size 1 become `reshape`, which other reshapes then swallow.
+//! Sizes left open (`-1`) and axes counted from the end are written out, so that equal views look
+//! equal. Views that only move, add or drop axes of size 1 become `reshape`, which other reshapes
+//! then swallow.
 
 use super::{Draft, Recorder};
 use crate::decompose::MOST_OPERANDS;

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use tracecast_ir::{Graph, NodeId, ValueId};
 
-/// What a program is made of: how many nodes there are of each op, attributes and operands, and which of them are wanted.
+/// What a program is made of: how many nodes there are of each op, attributes and operands, and
+/// which of them are wanted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Canonical {
     nodes: BTreeMap<String, usize>,
     wanted: BTreeMap<String, String>,
 }
 
-/// Two programs are isomorphic if these are equal: a node's name is made of its op, its attributes and its operands' names. Dead nodes
-/// do not count.
+/// Two programs are isomorphic if these are equal: a node's name is made of its op, its attributes
+/// and its operands' names. Dead nodes do not count.
 pub(super) fn canonical(graph: &Graph) -> Canonical {
     let live = graph.live();
     let mut names: Vec<String> = Vec::new();
@@ -30,7 +31,8 @@ pub(super) fn canonical(graph: &Graph) -> Canonical {
     Canonical { nodes, wanted: outputs.chain(updates).collect() }
 }
 
-/// A name that does not depend on numbers: the op, and a hash of its operands' names, those of commutative ops in order.
+/// A name that does not depend on numbers: the op, and a hash of its operands' names, those of
+/// commutative ops in order.
 fn name_of(graph: &Graph, id: NodeId, names: &[String]) -> String {
     let node = graph.node(id);
     let operand = |a: &ValueId| format!("{}.{}", names[a.node.index()], a.result);

@@ -1,6 +1,7 @@
 //! The random programs that properties are tried on, passes run on them, and numbers for them.
 //!
-//! `TRACECAST_RANDOM_PROGRAMS` sets how many programs there are, `TRACECAST_RANDOM_SEED` which is the first.
+//! `TRACECAST_RANDOM_PROGRAMS` sets how many programs there are, `TRACECAST_RANDOM_SEED` which is
+//! the first.
 
 use super::dice::Dice;
 use super::random::INDEX_LIMIT;
@@ -15,7 +16,8 @@ pub(crate) fn count(default: u64) -> u64 {
     set.and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
-/// The seeds of the programs that a property is tried on: from `TRACECAST_RANDOM_SEED` on, as many as `TRACECAST_RANDOM_PROGRAMS`.
+/// The seeds of the programs that a property is tried on: from `TRACECAST_RANDOM_SEED` on, as many
+/// as `TRACECAST_RANDOM_PROGRAMS`.
 pub(crate) fn seeds(default: u64) -> Range<u64> {
     let set = std::env::var("TRACECAST_RANDOM_SEED").ok();
     let first = set.and_then(|n| n.parse().ok()).unwrap_or(0);

@@ -7,7 +7,8 @@ use tracecast_ir::ops::grad::GRAD;
 use tracecast_ir::policy::PolicySet;
 use tracecast_ir::{Args, Graph, NodeId, Tracer, ValueId, Var};
 
-/// The same traced program with its nodes recorded in another order, the uses of each value in the same one if there are gradients.
+/// The same traced program with its nodes recorded in another order, the uses of each value in the
+/// same one if there are gradients.
 pub(super) fn reordered(graph: &Graph, dice: &mut Dice) -> Graph {
     let t = Tracer::with_policies(graph.name(), Arc::new(PolicySet::standard()));
     let mut new: HashMap<ValueId, ValueId> = HashMap::new();

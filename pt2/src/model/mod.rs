@@ -1,4 +1,5 @@
-//! [`Exported`]: a model from a file: its inputs, its weights, and its program, checked op by op when it is opened.
+//! [`Exported`]: a model from a file: its inputs, its weights, and its program, checked op by op
+//! when it is opened.
 
 mod host;
 mod record;
@@ -77,7 +78,8 @@ impl Exported {
     /// Opens a file: reads its program and checks every call of it. Weights stay in the file.
     ///
     /// # Errors
-    /// A file that is no archive of `torch.export`, or all calls of its program that cannot be recorded here.
+    /// A file that is no archive of `torch.export`, or all calls of its program that cannot be
+    /// recorded here.
     pub fn open(path: impl AsRef<Path>) -> Result<Exported> {
         let path = path.as_ref();
         let wrong = |message| Error::Archive { path: path.to_owned(), message };
@@ -227,7 +229,8 @@ impl Exported {
         &self.states
     }
 
-    /// The tensors that are neither state nor inputs: numbers of the program, and buffers that PyTorch does not save.
+    /// The tensors that are neither state nor inputs: numbers of the program, and buffers that
+    /// PyTorch does not save.
     pub fn constants(&self) -> &[Constant] {
         &self.constants
     }
@@ -252,7 +255,8 @@ impl Exported {
         self.archive.read(&constant.stored).map_err(|why| format!("`{}`: {why}", constant.name))
     }
 
-    /// The same with a constant as an input of that name: the labels of a loss that was exported with the model.
+    /// The same with a constant as an input of that name: the labels of a loss that was exported
+    /// with the model.
     ///
     /// # Errors
     /// If there is no such constant, or the name is taken.
@@ -285,8 +289,8 @@ impl Exported {
         Ok(self)
     }
 
-    /// The same with parameters that are not trained: those whose names match, where `*` stands for any run of characters without a dot and `**`
-    /// for any run.
+    /// The same with parameters that are not trained: those whose names match, where `*` stands for
+    /// any run of characters without a dot and `**` for any run.
     ///
     /// # Errors
     /// If none matches.
@@ -314,7 +318,8 @@ impl Exported {
         self
     }
 
-    /// Declares the names of sizes, with the bounds that the file states and the values that it was exported with.
+    /// Declares the names of sizes, with the bounds that the file states and the values that it was
+    /// exported with.
     ///
     /// # Errors
     /// If the tracer has such a name with other bounds.
@@ -350,7 +355,8 @@ impl Exported {
         }
     }
 
-    /// Records the program on these inputs; the results in order. What cannot be recorded is an error of the tracer, with the Python line.
+    /// Records the program on these inputs; the results in order. What cannot be recorded is an
+    /// error of the tracer, with the Python line.
     pub fn record<'t>(&self, host: &dyn Host<'t>, inputs: &[Var<'t>]) -> Vec<Var<'t>> {
         record::record(self, host, inputs)
     }

@@ -1,4 +1,5 @@
-//! Recording of an exported program: node by node, with the Python line and the module of each, its regions, and what it writes.
+//! Recording of an exported program: node by node, with the Python line and the module of each, its
+//! regions, and what it writes.
 
 use super::host::{Host, Plain};
 use super::sizes::DEPENDS;
@@ -236,7 +237,8 @@ impl<'r, 't> Run<'r, 't> {
         self.faults.borrow_mut().push(fault);
     }
 
-    /// Lets values of the types that the file states stand for the results of a node that could not be recorded.
+    /// Lets values of the types that the file states stand for the results of a node that could not
+    /// be recorded.
     fn stand_in(&self, graph: &Graph, node: &Node, values: &mut Values, path: &str) {
         for name in names(&node.outputs) {
             let Some(Ok(ty)) = graph.tensors.get(name).map(type_of) else { continue };
@@ -373,7 +375,8 @@ impl<'r, 't> Run<'r, 't> {
         Ok(())
     }
 
-    /// Names results, of which there may be fewer than the node has: those that nothing here computes.
+    /// Names results, of which there may be fewer than the node has: those that nothing here
+    /// computes.
     fn bind(&self, node: &Node, results: Vec<Argument<Held>>, values: &mut Values) {
         let flat = results.into_iter().flat_map(|result| match result {
             Argument::List(list) => list,
@@ -463,7 +466,8 @@ impl<'r, 't> Run<'r, 't> {
         self.outer(node, inner, &inner_values, values, false)
     }
 
-    /// What export saw of a tensor. A region changes dtypes after the fact, so that this part is no more than counted.
+    /// What export saw of a tensor. A region changes dtypes after the fact, so that this part is no
+    /// more than counted.
     fn states_dtype(&self, node: &Node, values: &Values) -> Result<(), String> {
         let of = |wanted: &str| {
             node.inputs.iter().find(|(name, _)| name == wanted).map(|(_, operand)| operand)
@@ -481,7 +485,8 @@ impl<'r, 't> Run<'r, 't> {
     }
 }
 
-/// Ops that give no values: nothing for those that only state what ranges say already, else why there is none.
+/// Ops that give no values: nothing for those that only state what ranges say already, else why
+/// there is none.
 fn without_values(name: &str) -> Option<&'static str> {
     match name {
         "sym_constrain_range_for_size.default"

@@ -1,4 +1,5 @@
-//! Sizes of a recording: what the names of the file are worth in a call, and expressions and statements about them.
+//! Sizes of a recording: what the names of the file are worth in a call, and expressions and
+//! statements about them.
 
 use super::Input;
 use super::record::{Run, Values};
@@ -11,7 +12,8 @@ use tracecast_ir::{Size, Var};
 pub(super) const DEPENDS: &str = "gives Python a number that depends on data: choose with torch.where, or export with the number as a constant";
 
 impl<'t> Run<'_, 't> {
-    /// Finds what each name of a size is worth, from the inputs; all sizes have to be what the file says they are.
+    /// Finds what each name of a size is worth, from the inputs; all sizes have to be what the file
+    /// says they are.
     pub(super) fn bind_sizes(&self, inputs: &[Var<'t>]) -> Result<(), String> {
         let declared =
             || self.exported.inputs.iter().zip(inputs).filter(|(_, given)| !given.is_poison());
@@ -42,7 +44,8 @@ impl<'t> Run<'_, 't> {
                 let known = |name: &str| self.sizes.borrow().get(name).copied();
                 let rest = size.substitute(&known);
                 let solved = found.number().and_then(|found| rest.solve(found));
-                // Nowhere alone: the number that makes this size what it is, or a name of this program.
+                // Nowhere alone: the number that makes this size what it is, or a name of this
+                // program.
                 if let Some((name, value)) = solved {
                     let value = Size::from(value);
                     self.within_range(name, value)

@@ -26,11 +26,12 @@ pub fn gather_texts(ranks: &dyn Collective, label: Label, text: &str) -> Result<
     Ok(lengths.iter().enumerate().map(text).collect())
 }
 
-/// Fails on every rank unless all ranks say the same of everything: `facts` are what it is about and what this rank has of it, in an order that
-/// is the same everywhere.
+/// Fails on every rank unless all ranks say the same of everything: `facts` are what it is about
+/// and what this rank has of it, in an order that is the same everywhere.
 ///
 /// # Errors
-/// [`Error::Parallel`] with the first fact that differs, and what two ranks say; those of the exchange.
+/// [`Error::Parallel`] with the first fact that differs, and what two ranks say; those of the
+/// exchange.
 pub fn agree(ranks: &dyn Collective, label: Label, facts: &[(String, String)]) -> Result<()> {
     let line = |text: &str| text.replace(['\n', '\t'], " ");
     let own: Vec<String> =

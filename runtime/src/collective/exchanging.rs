@@ -1,8 +1,10 @@
 //! [`Exchanging`]: what ranks do in an exchange, over whatever carries bytes between them.
 //!
-//! A transfer begins with a header from every rank to every other one, by which a rank that is late, has left or does something else is found
-//! out by name. A reduction then sends each rank its chunk of the elements, piece by piece; each combines its chunk in the order of the ranks, and
-//! sends the result to all. Ranks that see each other's memory do that without sending, in `together.rs`.
+//! A transfer begins with a header from every rank to every other one, by which a rank that is
+//! late, has left or does something else is found out by name. A reduction then sends each rank its
+//! chunk of the elements, piece by piece; each combines its chunk in the order of the ranks, and
+//! sends the result to all. Ranks that see each other's memory do that without sending, in
+//! `together.rs`.
 
 use super::group::{Lost, Message, Transport};
 use super::{Label, Transfer};
@@ -24,8 +26,8 @@ pub(super) struct Exchanging<T> {
     given: Vec<u8>,
 }
 
-/// How much longer a rank waits in the last round of a reduction than in the first: one that others wait for in vain, in the round before, is theirs
-/// to name.
+/// How much longer a rank waits in the last round of a reduction than in the first: one that others
+/// wait for in vain, in the round before, is theirs to name.
 pub(super) const LONGER: Duration = Duration::from_millis(750);
 
 /// A deadline that no clock has is this one: a year.
@@ -55,7 +57,8 @@ impl<T: Transport> Exchanging<T> {
         self.failed.get()
     }
 
-    /// Lets no exchange of this rank follow, and tells the other ranks why, unless that has happened. Returns the failure that counts: the first.
+    /// Lets no exchange of this rank follow, and tells the other ranks why, unless that has
+    /// happened. Returns the failure that counts: the first.
     pub(super) fn fail(&mut self, failure: Failure) -> Failure {
         let first = self.failed.set(failure);
         if !self.has_told {
@@ -87,7 +90,8 @@ impl<T: Transport> Exchanging<T> {
         now.checked_add(self.deadline).unwrap_or(now + FOR_EVER)
     }
 
-    /// Every rank tells every other one what it is about to do. Returns the way in which all can do it, and the deadline from then on.
+    /// Every rank tells every other one what it is about to do. Returns the way in which all can do
+    /// it, and the deadline from then on.
     pub(super) fn greet(
         &mut self,
         transfer: Transfer,
@@ -107,7 +111,8 @@ impl<T: Transport> Exchanging<T> {
             return Err(Problem::Differs(other, disagreement(&own, &headers[other])));
         }
         let all_alike = others().all(|r| headers[r] == own);
-        // All are ready now: what a rank has waited for others is not taken from the time for its bytes.
+        // All are ready now: what a rank has waited for others is not taken from the time for its
+        // bytes.
         Ok((if all_alike { way } else { Way::Bytes }, self.until()))
     }
 
@@ -118,7 +123,8 @@ impl<T: Transport> Exchanging<T> {
         Ok(self.transport.exchange(&mut vec![Vec::new()], &nothing, &nothing, until)?)
     }
 
-    /// In rounds, so that a piece is combined and sent on while it is in the caches: in each, ranks give one piece and get another one combined.
+    /// In rounds, so that a piece is combined and sent on while it is in the caches: in each, ranks
+    /// give one piece and get another one combined.
     pub(super) fn reduce(
         &mut self,
         across: Across,
@@ -225,7 +231,8 @@ impl From<Lost> for Problem {
     }
 }
 
-/// How the elements of a reduction are divided: a chunk for each rank, and each chunk into as many pieces.
+/// How the elements of a reduction are divided: a chunk for each rank, and each chunk into as many
+/// pieces.
 struct Cuts {
     elements: usize,
     /// Bytes of an element.
@@ -234,7 +241,8 @@ struct Cuts {
     pieces: usize,
 }
 
-/// Bytes of each rank's chunk that are combined at once, and the most pieces that makes: the pieces of two ranks stay in a cache.
+/// Bytes of each rank's chunk that are combined at once, and the most pieces that makes: the pieces
+/// of two ranks stay in a cache.
 const PIECE: usize = 256 << 10;
 const MOST_PIECES: usize = 64;
 
@@ -310,7 +318,8 @@ pub(super) struct Failure {
     message: String,
 }
 
-/// Why a rank takes part in nothing any more, once that is so. All clones are the same: whatever way the rank takes, it finds its first failure.
+/// Why a rank takes part in nothing any more, once that is so. All clones are the same: whatever
+/// way the rank takes, it finds its first failure.
 #[derive(Clone, Default)]
 pub(super) struct Failed(Arc<Mutex<Option<Failure>>>);
 

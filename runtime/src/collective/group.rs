@@ -1,5 +1,5 @@
-//! [`Group`]: one rank, whose exchanges go on on a thread of its own, over whatever carries bytes between ranks ([`Transport`]). What they do in
-//! an exchange is in `exchanging.rs`.
+//! [`Group`]: one rank, whose exchanges go on on a thread of its own, over whatever carries bytes
+//! between ranks ([`Transport`]). What they do in an exchange is in `exchanging.rs`.
 
 use super::exchanging::{Exchanging, Failed, Failure};
 use super::together::Together;
@@ -20,9 +20,11 @@ pub trait Transport {
     /// How many ranks there are.
     fn size(&self) -> usize;
 
-    /// Sends messages and receives others, and returns when all of that is done. Between two ranks, messages keep their order.
+    /// Sends messages and receives others, and returns when all of that is done. Between two ranks,
+    /// messages keep their order.
     ///
-    /// The buffers are the transport's as long as that takes. After an error they are gone: bytes may still be on their way into them.
+    /// The buffers are the transport's as long as that takes. After an error they are gone: bytes
+    /// may still be on their way into them.
     ///
     /// # Errors
     /// The first rank that has not sent by then, or is known to have left.
@@ -34,7 +36,8 @@ pub trait Transport {
         until: Instant,
     ) -> std::result::Result<(), Lost>;
 
-    /// Tells all ranks that this one gives up, and why: [`Lost::Told`] is what their exchanges end with.
+    /// Tells all ranks that this one gives up, and why: [`Lost::Told`] is what their exchanges end
+    /// with.
     fn give_up(&mut self, why: &[u8]);
 }
 
@@ -99,8 +102,8 @@ struct Job {
 }
 
 impl Group {
-    /// A rank whose transport `make` gives, on the thread that will use it. Each exchange has `deadline` from the moment at which this rank is ready
-    /// for it.
+    /// A rank whose transport `make` gives, on the thread that will use it. Each exchange has
+    /// `deadline` from the moment at which this rank is ready for it.
     ///
     /// # Errors
     /// Those of `make`.
@@ -168,7 +171,8 @@ impl Collective for Group {
     fn reduce(&self, reduction: &Reduction<'_>) -> Result<Flight> {
         let none = || Error::Parallel("the ranks do not see each other's memory".to_owned());
         let together = self.together.as_ref().ok_or_else(none)?;
-        // After a failure, what is on its way may take as long as a deadline, and what comes of it does not matter.
+        // After a failure, what is on its way may take as long as a deadline, and what comes of it
+        // does not matter.
         if let Some(failure) = self.failed.get() {
             return Err(failure.into());
         }

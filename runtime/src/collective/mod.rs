@@ -1,7 +1,9 @@
-//! [`Collective`]: what the ranks of a parallel run do together, as a run sees it: bytes that are started on their way, and waited for.
+//! [`Collective`]: what the ranks of a parallel run do together, as a run sees it: bytes that are
+//! started on their way, and waited for.
 //!
-//! [`Group`] is the one implementation of the exchanges themselves, over a [`Transport`] that carries bytes from rank to rank: [`threads`] within
-//! a process, MPI in a crate of its own. So sums have the same bits whatever carries them. Ranks of one process see each other's memory, and
+//! [`Group`] is the one implementation of the exchanges themselves, over a [`Transport`] that
+//! carries bytes from rank to rank: [`threads`] within a process, MPI in a crate of its own. So
+//! sums have the same bits whatever carries them. Ranks of one process see each other's memory, and
 //! [`reduce`](Collective::reduce) values in place.
 
 mod agree;
@@ -26,7 +28,8 @@ use std::time::Instant;
 use tracecast_ir::DType;
 use tracecast_ir::op::Across;
 
-/// How the ranks of a parallel run exchange bytes. All ranks start the same transfers in the same order.
+/// How the ranks of a parallel run exchange bytes. All ranks start the same transfers in the same
+/// order.
 ///
 /// ```
 /// use std::time::Duration;
@@ -60,25 +63,30 @@ pub trait Collective: fmt::Debug + Send + Sync {
     /// If an earlier transfer has failed: none follows it.
     fn start(&self, transfer: Transfer, label: Label, data: Vec<u8>) -> Result<Pending>;
 
-    /// Tells the other ranks that this one cannot take part any more, and why: their transfers end with that, and none follows. A rank that has failed
-    /// by itself would have them wait, and what it gives next may not be what they wait for.
+    /// Tells the other ranks that this one cannot take part any more, and why: their transfers end
+    /// with that, and none follows. A rank that has failed by itself would have them wait, and what
+    /// it gives next may not be what they wait for.
     fn give_up(&self, label: Label, why: &str);
 
     /// Waits until a transfer is done, for as long as the deadline of the ranks says.
     ///
     /// # Errors
-    /// [`Error::Rank`] if a rank is late, has left, or does something else; it names the rank, the step and the bucket.
+    /// [`Error::Rank`] if a rank is late, has left, or does something else; it names the rank, the
+    /// step and the bucket.
     fn wait(&self, pending: Pending) -> Result<Done> {
         pending.wait()
     }
 
-    /// True if ranks see each other's memory, as those of one process do: they can then [`reduce`](Collective::reduce) values in place.
+    /// True if ranks see each other's memory, as those of one process do: they can then
+    /// [`reduce`](Collective::reduce) values in place.
     fn sees_memory(&self) -> bool {
         false
     }
 
-    /// Reduces values in place, together with all ranks: on the calling thread, which gets the results without a copy. What was started before comes
-    /// first. A rank may have started the same as a [transfer](Transfer::Reduce) of bytes: then all exchange bytes, with the same result.
+    /// Reduces values in place, together with all ranks: on the calling thread, which gets the
+    /// results without a copy. What was started before comes first. A rank may have started the
+    /// same as a [transfer](Transfer::Reduce) of bytes: then all exchange bytes, with the same
+    /// result.
     ///
     /// When this returns, even with an error, no other rank uses the places any more.
     ///
@@ -156,8 +164,8 @@ pub struct Reduction<'a> {
     pub device: &'a dyn Device,
 }
 
-/// Where a rank has what ranks reduce, and where it wants the results: as many bytes of both, in their order. A result may take the place of its
-/// operand; otherwise no two of them overlap.
+/// Where a rank has what ranks reduce, and where it wants the results: as many bytes of both, in
+/// their order. A result may take the place of its operand; otherwise no two of them overlap.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     /// The operands.
@@ -182,7 +190,8 @@ pub struct Flight {
     pub ended: Instant,
 }
 
-/// What a transfer belongs to. Ranks whose labels differ do not do the same, which is an error that says so.
+/// What a transfer belongs to. Ranks whose labels differ do not do the same, which is an error that
+/// says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Label {
     /// A number that stands for the program.

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The ranks of a run within this process: one for each of `size` threads that take a step together. Each exchange has `deadline` from the moment at
-/// which a rank is ready for it.
+/// The ranks of a run within this process: one for each of `size` threads that take a step
+/// together. Each exchange has `deadline` from the moment at which a rank is ready for it.
 ///
-/// A rank that is dropped has left: the others end with an error if they still expect something from it.
+/// A rank that is dropped has left: the others end with an error if they still expect something
+/// from it.
 ///
 /// # Panics
 /// If `size` is 0, or the system has no thread left.
@@ -41,8 +42,9 @@ pub fn threads(size: usize, deadline: Duration) -> Vec<Group> {
     (0..size).map(rank).collect()
 }
 
-/// How long a rank that reduces looks for what others send before it sleeps, if each has a processor: waking it takes as much as a tenth of a
-/// millisecond, and ranks with as much work come at nearly the same time.
+/// How long a rank that reduces looks for what others send before it sleeps, if each has a
+/// processor: waking it takes as much as a tenth of a millisecond, and ranks with as much work come
+/// at nearly the same time.
 const LINGER: Duration = Duration::from_millis(1);
 /// How often it looks before it looks at the clock.
 const LOOKS: usize = 64;
@@ -169,7 +171,8 @@ impl Transport for Mailbox {
         });
         let copied: Vec<(usize, Vec<u8>)> = copied.collect();
         {
-            // All at once: if one rank has what it waits for, and fails at what follows, the others have it as well.
+            // All at once: if one rank has what it waits for, and fails at what follows, the others
+            // have it as well.
             let mut boxes = self.boxes();
             for (rank, message) in copied {
                 boxes.messages[self.rank * self.post.size + rank].push_back(message);

@@ -1,8 +1,10 @@
-//! [`Together`]: reductions of ranks that see each other's memory. Each rank's own thread combines its chunk of the elements of all ranks in
-//! place, and writes the result to where each rank wants it: nothing is copied, and no other thread is woken.
+//! [`Together`]: reductions of ranks that see each other's memory. Each rank's own thread combines
+//! its chunk of the elements of all ranks in place, and writes the result to where each rank wants
+//! it: nothing is copied, and no other thread is woken.
 //!
-//! Ranks greet each other as in any exchange, which tells that all have come here, and part when all are done. A rank that fails in between leaves
-//! only when nobody works on its memory, and nobody begins to after that.
+//! Ranks greet each other as in any exchange, which tells that all have come here, and part when
+//! all are done. A rank that fails in between leaves only when nobody works on its memory, and
+//! nobody begins to after that.
 
 use super::exchanging::{Exchanging, Failure, LONGER, Problem, Way};
 use super::group::{Lost, Transport};
@@ -71,7 +73,8 @@ impl Together {
         })
     }
 
-    /// Lets nobody begin to work any more. It does not wait: not even for a reduction of this rank that goes on.
+    /// Lets nobody begin to work any more. It does not wait: not even for a reduction of this rank
+    /// that goes on.
     pub(super) fn give_up(&self, failure: &Failure) {
         self.table.refuse(failure);
     }
@@ -482,7 +485,8 @@ mod tests {
             let start = Instant::now();
             std::thread::scope(|scope| {
                 let other = scope.spawn(|| both(&ranks[0]));
-                // Its thread waits for something that the other one never does, which keeps it from telling.
+                // Its thread waits for something that the other one never does, which keeps it from
+                // telling.
                 let busy = (round % 2 == 1)
                     .then(|| ranks[1].start(Transfer::Gather, label, vec![0; 8]).unwrap());
                 ranks[1].give_up(label, "no such class");
@@ -492,7 +496,8 @@ mod tests {
                 assert_eq!(sent.to_string(), reduced.to_string(), "the first counts");
                 assert_eq!(told[0], told[1], "the first counts");
                 match busy {
-                    // That it gave up, or that the other one does something else: either may be found first.
+                    // That it gave up, or that the other one does something else: either may be
+                    // found first.
                     Some(busy) => assert!(ranks[1].wait(busy).is_err()),
                     None => assert_eq!([told[0].as_str(), &reduced.to_string()], [why, why]),
                 }

@@ -1,4 +1,5 @@
-//! [`AmpSupport`]: what a kind of device says about autocast; [`ScalerRecorder`]: how it has loss scaling recorded.
+//! [`AmpSupport`]: what a kind of device says about autocast; [`ScalerRecorder`]: how it has loss
+//! scaling recorded.
 
 use crate::error::{Error, Result};
 use std::fmt::Debug;
@@ -6,9 +7,11 @@ use std::sync::Arc;
 use tracecast_ir::policy::{DeviceType, Policy, PolicySet, PolicyTable, Target};
 use tracecast_ir::{DType, Var};
 
-/// What autocast may do on a kind of device: the dtypes of its regions, the table it takes over, and rules of its own.
+/// What autocast may do on a kind of device: the dtypes of its regions, the table it takes over,
+/// and rules of its own.
 ///
-/// Devices of several kinds have a say in one program, so this is no whole [`PolicySet`] but what one kind [adds](AmpSupport::add_to) to it.
+/// Devices of several kinds have a say in one program, so this is no whole [`PolicySet`] but what
+/// one kind [adds](AmpSupport::add_to) to it.
 ///
 /// ```
 /// use tracecast_ir::DType;
@@ -36,24 +39,29 @@ pub struct AmpSupport {
     pub recorder: Option<Arc<dyn ScalerRecorder>>,
 }
 
-/// How the steps of a loss scaler are recorded for devices of a kind, by ops of its choice: for devices that have an op of their own for it, or lack
-/// what the ops of everywhere need. Eager and recorded scalers ask it, and texts have what it records.
+/// How the steps of a loss scaler are recorded for devices of a kind, by ops of its choice: for
+/// devices that have an op of their own for it, or lack what the ops of everywhere need. Eager and
+/// recorded scalers ask it, and texts have what it records.
 ///
-/// What is recorded here is taken on trust: the checks of programs that scale speak of the ops of everywhere.
+/// What is recorded here is taken on trust: the checks of programs that scale speak of the ops of
+/// everywhere.
 pub trait ScalerRecorder: Debug + Send + Sync {
-    /// A gradient times `inverse`, one f32, in the type of the gradient; and one f32 that is not zero if an element of the gradient was not finite
-    /// before. `None`, the default: the ops `unscale` and `nonfinite`.
+    /// A gradient times `inverse`, one f32, in the type of the gradient; and one f32 that is not
+    /// zero if an element of the gradient was not finite before. `None`, the default: the ops
+    /// `unscale` and `nonfinite`.
     fn unscale_and_check<'t>(&self, _grad: Var<'t>, _inverse: Var<'t>) -> Option<[Var<'t>; 2]> {
         None
     }
 
-    /// The next scale and the next count of good steps, of the types that they have. `None`, the default: the op `update_scale`, which counts in i32.
+    /// The next scale and the next count of good steps, of the types that they have. `None`, the
+    /// default: the op `update_scale`, which counts in i32.
     fn update_scale<'t>(&self, _now: ScaleUpdate<'t>) -> Option<[Var<'t>; 2]> {
         None
     }
 
-    /// The dtype in which good steps are counted. `None` if the device keeps neither scale nor count: an eager scaler then has them on the host, and a
-    /// recorded one, which is part of the device's program, is an error.
+    /// The dtype in which good steps are counted. `None` if the device keeps neither scale nor
+    /// count: an eager scaler then has them on the host, and a recorded one, which is part of the
+    /// device's program, is an error.
     fn tracker(&self) -> Option<DType> {
         Some(DType::I32)
     }
@@ -84,7 +92,8 @@ pub enum Base {
     Nothing,
     /// That of another device type, as in the set at hand.
     Of(DeviceType),
-    /// This one, such as a strategy ([`PolicyTable::by_dtype`]); the device type in it does not matter.
+    /// This one, such as a strategy ([`PolicyTable::by_dtype`]); the device type in it does not
+    /// matter.
     Table(PolicyTable),
 }
 

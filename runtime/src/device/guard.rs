@@ -4,8 +4,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
-/// What a device holds on a thread while the runtime works with it: [`Device::enter`](crate::Device::enter) gives it, and it is dropped on the same thread before the
-/// call of the user returns, also by an error or a panic; of several the last one first.
+/// What a device holds on a thread while the runtime works with it:
+/// [`Device::enter`](crate::Device::enter) gives it, and it is dropped on the same thread before
+/// the call of the user returns, also by an error or a panic; of several the last one first.
 ///
 /// ```
 /// use std::cell::Cell;

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A [`Timeline`] that is told how far its queue has come: what a queue with a thread of its own needs.
+/// A [`Timeline`] that is told how far its queue has come: what a queue with a thread of its own
+/// needs.
 ///
 /// ```
 /// use tracecast_runtime::{DeviceId, Fault, Progress, Timeline};
@@ -63,7 +64,8 @@ impl Progress {
         }
     }
 
-    /// A command has failed: the queue stops, and numbers that were not reached carry the fault. Of no effect on a queue that has stopped.
+    /// A command has failed: the queue stops, and numbers that were not reached carry the fault. Of
+    /// no effect on a queue that has stopped.
     pub fn fail(&self, fault: Fault) {
         let mut state = self.state();
         if state.stopped.is_none() {
@@ -77,7 +79,8 @@ impl Progress {
         self.state().stopped.clone()
     }
 
-    /// The queue goes on. Up to this number, the last that was recorded, numbers that were not reached carry the fault for ever.
+    /// The queue goes on. Up to this number, the last that was recorded, numbers that were not
+    /// reached carry the fault for ever.
     pub fn recover(&self, last: u64) {
         let mut state = self.state();
         if let Some(fault) = state.stopped.take() {

@@ -1,4 +1,5 @@
-//! [`Queue`] and [`Timeline`]: the order of what a device does, where that is not done when a call returns.
+//! [`Queue`] and [`Timeline`]: the order of what a device does, where that is not done when a call
+//! returns.
 
 use super::{Bound, Fault};
 use crate::error::{Error, Result};
@@ -10,14 +11,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tracecast_ir::eval::Bytes;
 
-/// The queue of a device: commands run in the order in which they are given, each after the one before it has ended. A call returns when its command is
-/// taken, not when it is done.
+/// The queue of a device: commands run in the order in which they are given, each after the one
+/// before it has ended. A call returns when its command is taken, not when it is done.
 ///
-/// What a command names, memory and bytes of the host, the queue holds until it is done: dropping a [`Memory`](crate::Memory) never waits, and frees nothing
-/// that is in use.
+/// What a command names, memory and bytes of the host, the queue holds until it is done: dropping a
+/// [`Memory`](crate::Memory) never waits, and frees nothing that is in use.
 ///
-/// A command that fails stops the queue: nothing behind it runs, and every number that is recorded behind it carries the [`Fault`]. Commands that
-/// are given to a queue that has stopped are dropped, and so are numbers recorded: they carry the fault too. [`reset`](Queue::reset) makes it usable again.
+/// A command that fails stops the queue: nothing behind it runs, and every number that is recorded
+/// behind it carries the [`Fault`]. Commands that are given to a queue that has stopped are
+/// dropped, and so are numbers recorded: they carry the fault too. [`reset`](Queue::reset) makes it
+/// usable again.
 ///
 /// An error of one of these methods says that this command was not taken. Those before it were.
 pub trait Queue: Send {
@@ -27,44 +30,51 @@ pub trait Queue: Send {
     /// If the command is not taken.
     fn upload(&mut self, from: HostBytes, to: &Span) -> Result<()>;
 
-    /// Copies from memory to bytes of the host: [fills](Landing::fill) them, before the number that is recorded next is reached.
+    /// Copies from memory to bytes of the host: [fills](Landing::fill) them, before the number that
+    /// is recorded next is reached.
     ///
     /// # Errors
     /// If the command is not taken.
     fn download(&mut self, from: &Span, to: Landing) -> Result<()>;
 
-    /// Copies from memory to memory of the same device, as many bytes as both spans have; they do not overlap.
+    /// Copies from memory to memory of the same device, as many bytes as both spans have; they do
+    /// not overlap.
     ///
     /// # Errors
     /// If the command is not taken.
     fn copy(&mut self, from: &Span, to: &Span) -> Result<()>;
 
-    /// Runs a kernel with its operands: what [`Bound::run`] does, when its turn comes. `step` is what the program calls it; faults name it.
+    /// Runs a kernel with its operands: what [`Bound::run`] does, when its turn comes. `step` is
+    /// what the program calls it; faults name it.
     ///
-    /// A queue that does more with its own bindings finds what they are by `(&**bound as &dyn Any).downcast_ref()`.
+    /// A queue that does more with its own bindings finds what they are by
+    /// `(&**bound as &dyn Any).downcast_ref()`.
     ///
     /// # Errors
     /// If the command is not taken.
     fn launch(&mut self, step: &Arc<str>, bound: &Arc<dyn Bound>) -> Result<()>;
 
-    /// A number that the [timeline](Queue::timeline) reaches when all commands before it are done: one greater than the last. Sees to it that the device begins.
-    /// Allocates nothing.
+    /// A number that the [timeline](Queue::timeline) reaches when all commands before it are done:
+    /// one greater than the last. Sees to it that the device begins. Allocates nothing.
     fn record(&mut self) -> u64;
 
     /// Where the numbers are watched. The same for the whole life of the queue.
     fn timeline(&self) -> Arc<dyn Timeline>;
 
-    /// Goes on after a fault with the next command that is given. Numbers that were recorded behind the fault carry it for ever. The runtime calls it
-    /// only when the timeline has told a fault of the last number recorded.
+    /// Goes on after a fault with the next command that is given. Numbers that were recorded behind
+    /// the fault carry it for ever. The runtime calls it only when the timeline has told a fault of
+    /// the last number recorded.
     ///
     /// # Errors
     /// If the device is [lost](super::FaultKind::Lost): then always.
     fn reset(&mut self) -> Result<()>;
 }
 
-/// How far a [queue](Queue) has come. Shared by all threads; asking it allocates nothing unless there is a fault.
+/// How far a [queue](Queue) has come. Shared by all threads; asking it allocates nothing unless
+/// there is a fault.
 pub trait Timeline: Send + Sync {
-    /// `None` if the number has not been reached; otherwise how what was recorded by it ended. The answer stays the same from then on.
+    /// `None` if the number has not been reached; otherwise how what was recorded by it ended. The
+    /// answer stays the same from then on.
     fn poll(&self, number: u64) -> Option<std::result::Result<(), Fault>>;
 
     /// As [`poll`](Timeline::poll), once the number is reached.
@@ -74,7 +84,8 @@ pub trait Timeline: Send + Sync {
     fn wait(&self, number: u64, at_most: Duration) -> std::result::Result<(), Fault>;
 }
 
-/// Bytes of the host that a queue copies from: those of a tensor, which are not copied for that, or bytes of its own. A clone is the same bytes.
+/// Bytes of the host that a queue copies from: those of a tensor, which are not copied for that, or
+/// bytes of its own. A clone is the same bytes.
 #[derive(Clone)]
 pub struct HostBytes(Held);
 

@@ -12,9 +12,11 @@ use tracecast_ir::eval::Bytes;
 /// How long a wait for a device may take if nobody says otherwise.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The queue of a device as all threads and executables share it: what [`Device::queue`](crate::Device::queue) gives. A clone is the same queue.
+/// The queue of a device as all threads and executables share it: what
+/// [`Device::queue`](crate::Device::queue) gives. A clone is the same queue.
 ///
-/// The runtime gives it commands in groups: a group is given by one thread at a time, and numbered. It resets the queue after a fault, before the next group.
+/// The runtime gives it commands in groups: a group is given by one thread at a time, and numbered.
+/// It resets the queue after a fault, before the next group.
 #[derive(Clone)]
 pub struct SharedQueue {
     device: DeviceId,
@@ -67,7 +69,8 @@ pub(crate) struct Group {
 }
 
 impl SharedQueue {
-    /// Shares the queue of that device: steps are given one by one, and no wait takes longer than a minute.
+    /// Shares the queue of that device: steps are given one by one, and no wait takes longer than a
+    /// minute.
     pub fn new(device: DeviceId, queue: Box<dyn Queue>) -> Self {
         let timeline = queue.timeline();
         let line = Arc::new(Mutex::new(Line { queue, last: None }));
@@ -83,12 +86,14 @@ impl SharedQueue {
         self
     }
 
-    /// Waits that begin from now on take no longer than that, on all handles of this queue. A [registry](crate::Registry::set_wait_limit) says so for all of its devices.
+    /// Waits that begin from now on take no longer than that, on all handles of this queue. A
+    /// [registry](crate::Registry::set_wait_limit) says so for all of its devices.
     pub fn set_limit(&self, limit: Duration) {
         self.limit.store(nanoseconds(limit), Ordering::Relaxed);
     }
 
-    /// The same to which a number of steps are given before the first has ended; at least one. State takes memory for one more than that.
+    /// The same to which a number of steps are given before the first has ended; at least one.
+    /// State takes memory for one more than that.
     #[must_use]
     pub fn in_flight(mut self, steps: usize) -> Self {
         self.in_flight = steps.max(1);
@@ -115,8 +120,9 @@ impl SharedQueue {
         &self.timeline
     }
 
-    /// Gives a group of commands and its number. A fault of earlier groups is none of this one, which begins on a queue that goes on: `first` says
-    /// whether it still may, at a point behind which every fault is also one of this group.
+    /// Gives a group of commands and its number. A fault of earlier groups is none of this one,
+    /// which begins on a queue that goes on: `first` says whether it still may, at a point behind
+    /// which every fault is also one of this group.
     ///
     /// # Errors
     /// If the device is lost, `first` says no, or a command is not taken; those before it are.
@@ -150,7 +156,8 @@ impl SharedQueue {
         Ok(self.timeline.wait(number, self.limit())?)
     }
 
-    /// Gives a group of commands, and waits for its end. If none of them ran since a group of somebody else before it failed, they are given again.
+    /// Gives a group of commands, and waits for its end. If none of them ran since a group of
+    /// somebody else before it failed, they are given again.
     ///
     /// # Errors
     /// If a command is not taken, or fails; if it takes too long.

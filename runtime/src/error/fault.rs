@@ -58,8 +58,8 @@ impl Fault {
         Fault { device: device.clone(), kernel, kind, message }
     }
 
-    /// The check of that number was raised in a step called `step`, whose kernel was bound with these sizes; with what the check found, if the device
-    /// knows.
+    /// The check of that number was raised in a step called `step`, whose kernel was bound with
+    /// these sizes; with what the check found, if the device knows.
     pub fn check(
         device: &DeviceId,
         step: &str,
@@ -104,7 +104,8 @@ impl Fault {
         Fault::new(device, None, FaultKind::Lost, message.into())
     }
 
-    /// What an error of [`Bound::run`](crate::Bound::run) is as a fault, for queues that run kernels by it.
+    /// What an error of [`Bound::run`](crate::Bound::run) is as a fault, for queues that run
+    /// kernels by it.
     pub fn of(device: &DeviceId, step: &str, error: Error) -> Self {
         match error {
             Error::Fault(fault) => {

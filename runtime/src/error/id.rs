@@ -27,7 +27,8 @@ impl DeviceId {
     /// The device of that number, counted from 0, of a kind.
     ///
     /// # Errors
-    /// If a text could not hold the name: one of ASCII letters, digits and `_` that does not begin with a digit.
+    /// If a text could not hold the name: one of ASCII letters, digits and `_` that does not begin
+    /// with a digit.
     pub fn new(name: &str, ordinal: u16) -> Result<Self> {
         let is_word = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if name.is_empty() || !is_word || name.starts_with(|c: char| c.is_ascii_digit()) {

@@ -1,6 +1,8 @@
-//! [`enum@Error`], the one error of the library, and [`DeviceId`], by which a fault names its device.
+//! [`enum@Error`], the one error of the library, and [`DeviceId`], by which a fault names its
+//! device.
 //!
-//! Crates above this one return the same type, so that `?` takes a call of any of them. Errors of `ir` are variants.
+//! Crates above this one return the same type, so that `?` takes a call of any of them. Errors of
+//! `ir` are variants.
 
 mod call;
 mod fault;
@@ -64,7 +66,8 @@ pub enum Error {
         /// What is of another type, in words.
         differing: Vec<String>,
     },
-    /// The closure of a `Jit` panicked while another thread waited for its program, or it runs itself.
+    /// The closure of a `Jit` panicked while another thread waited for its program, or it runs
+    /// itself.
     #[error("`{name}` {message}")]
     Closure {
         /// The name of the program.
@@ -117,7 +120,8 @@ pub enum Error {
     /// A program cannot be planned.
     #[error("plan: {0}")]
     Plan(String),
-    /// A rank of a parallel run is late, has left, or does something else. State is as it was before the step.
+    /// A rank of a parallel run is late, has left, or does something else. State is as it was
+    /// before the step.
     #[error("rank {rank} {message}; in step {step}, bucket {bucket}")]
     Rank {
         /// The rank.
@@ -191,8 +195,9 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// The data error that a kernel's check of that number stands for, and what the check found if the device knows; a device error
-    /// if the kernel has no such check. `sizes` are what the kernel was bound with ([`Launch::bind`](crate::Launch::bind)).
+    /// The data error that a kernel's check of that number stands for, and what the check found if
+    /// the device knows; a device error if the kernel has no such check. `sizes` are what the
+    /// kernel was bound with ([`Launch::bind`](crate::Launch::bind)).
     pub fn data(kernel: &Kernel, sizes: &[i64], check: usize, found: Option<i64>) -> Self {
         match kernel.checks.get(check) {
             Some(c) => Error::Data {

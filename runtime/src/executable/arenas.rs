@@ -1,4 +1,5 @@
-//! [`Arenas`]: the memory in which runs keep what no tensor and no store holds, one piece for each run at a time.
+//! [`Arenas`]: the memory in which runs keep what no tensor and no store holds, one piece for each
+//! run at a time.
 
 use crate::device::{Device, alloc};
 use crate::error::Result;
@@ -6,8 +7,9 @@ use crate::memory::Memory;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The arenas of a program, and of programs that differ from it in sizes alone: as large as the largest of these that has run needs. They are
-/// those of its device, on which programs that run one at a time share one arena, as large as the largest of them needs.
+/// The arenas of a program, and of programs that differ from it in sizes alone: as large as the
+/// largest of these that has run needs. They are those of its device, on which programs that run
+/// one at a time share one arena, as large as the largest of them needs.
 #[derive(Debug)]
 pub(super) struct Arenas {
     /// How large each is.
@@ -60,8 +62,8 @@ impl ArenaPool {
         pool
     }
 
-    /// Takes a free arena of at least `bytes` bytes: a `preferred` one, or the smallest. If all are too small, frees the largest, because the caller
-    /// allocates a larger one next.
+    /// Takes a free arena of at least `bytes` bytes: a `preferred` one, or the smallest. If all are
+    /// too small, frees the largest, because the caller allocates a larger one next.
     fn take(&self, bytes: usize, preferred: &dyn Fn(&Memory) -> bool) -> Option<Arena> {
         let arenas = &mut self.free().arenas;
         arenas.sort_unstable_by_key(|arena| arena.bytes);
@@ -87,8 +89,9 @@ impl Arenas {
         Arenas { bytes, pool }
     }
 
-    /// Takes an arena of at least `bytes` bytes, a `preferred` one if it is free. If those of the program were too small, those that follow are twice as
-    /// large at least, so that few are too small.
+    /// Takes an arena of at least `bytes` bytes, a `preferred` one if it is free. If those of the
+    /// program were too small, those that follow are twice as large at least, so that few are too
+    /// small.
     pub(super) fn take(
         &self,
         device: &dyn Device,

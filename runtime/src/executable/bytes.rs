@@ -4,19 +4,21 @@ use super::Executable;
 use crate::error::Error;
 
 impl Executable {
-    /// The bytes of memory a step needs besides the state and the tensors it is given, those that the device
-    /// [keeps](Executable::kept_bytes) included.
+    /// The bytes of memory a step needs besides the state and the tensors it is given, those that
+    /// the device [keeps](Executable::kept_bytes) included.
     pub fn peak_bytes(&self) -> usize {
         self.program.peak_bytes().saturating_add(self.kept_bytes)
     }
 
-    /// The bytes in which the device keeps what it makes of state that the program only reads, such as packed weights, once it has been
-    /// the same for some runs. So much is kept for each of the last two stores that it ran on; threads that run it on the same memory share it.
+    /// The bytes in which the device keeps what it makes of state that the program only reads, such
+    /// as packed weights, once it has been the same for some runs. So much is kept for each of the
+    /// last two stores that it ran on; threads that run it on the same memory share it.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
 
-    /// The bytes that a run takes on the threads of the device besides [`peak_bytes`](Executable::peak_bytes): what the kernel needs that needs most. Threads keep
+    /// The bytes that a run takes on the threads of the device besides
+    /// [`peak_bytes`](Executable::peak_bytes): what the kernel needs that needs most. Threads keep
     /// them, for whatever they run next.
     pub fn scratch_bytes(&self) -> usize {
         let kernels = self.program.layout.steps.iter().filter_map(|step| step.work.kernel());
@@ -29,7 +31,8 @@ impl Executable {
         self.launches.iter().filter_map(|launch| launch.made()).map(|made| made.bytes).sum()
     }
 
-    /// The bytes that it takes, besides state, if one run goes on at a time: code, [memory](Executable::peak_bytes), numbers.
+    /// The bytes that it takes, besides state, if one run goes on at a time: code,
+    /// [memory](Executable::peak_bytes), numbers.
     pub fn held_bytes(&self) -> usize {
         self.code_bytes().saturating_add(self.peak_bytes())
     }

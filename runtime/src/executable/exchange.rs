@@ -1,5 +1,5 @@
-//! The steps of a run in which ranks exchange values: one begins a bucket with its operands, one waits for its results. Where ranks see each other's
-//! memory, the second does all of it.
+//! The steps of a run in which ranks exchange values: one begins a bucket with its operands, one
+//! waits for its results. Where ranks see each other's memory, the second does all of it.
 
 use super::Timing;
 use crate::buckets::Bucket;
@@ -19,8 +19,8 @@ pub struct ExchangeTiming {
     pub name: String,
     /// The bytes that this rank gave.
     pub bytes: usize,
-    /// From when it began until its results were there, counted from the start of the run. Values that are [reduced](crate::Collective::reduce) in
-    /// place are so while the run waits for them.
+    /// From when it began until its results were there, counted from the start of the run. Values
+    /// that are [reduced](crate::Collective::reduce) in place are so while the run waits for them.
     pub flight: Timing,
     /// When the run came to need the results, and how long it waited.
     pub wait: Timing,
@@ -32,8 +32,8 @@ pub(super) struct Ranks {
     pub(super) collective: Arc<dyn Collective>,
     /// A number that stands for the program.
     pub(super) program: u64,
-    /// True if values are reduced in place. Then all that the program exchanges are reductions: others begin in another order than they are
-    /// waited for.
+    /// True if values are reduced in place. Then all that the program exchanges are reductions:
+    /// others begin in another order than they are waited for.
     in_memory: bool,
     /// The number of the next step.
     step: AtomicU64,
@@ -220,7 +220,8 @@ impl Finish {
         ranks.run().spare[*number] = data;
         Ok(Flight { began, ended })
     }
-    /// Where the part that this rank keeps begins in what the ranks made of their bytes; `None` if it keeps nothing of it.
+    /// Where the part that this rank keeps begins in what the ranks made of their bytes; `None` if
+    /// it keeps nothing of it.
     fn own_part(&self, len: usize) -> Option<usize> {
         let Tied { ranks, bucket, .. } = &self.0;
         let (rank, size) = (ranks.collective.rank(), ranks.collective.size());

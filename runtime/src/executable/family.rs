@@ -16,10 +16,12 @@ use tracecast_ir::Values;
 use tracecast_ir::eval::Value;
 use tracecast_ir::kernel::Kernel;
 
-/// A program whose sizes are names, loaded on a device. What does not depend on their values is here once: the order of the steps, what is
-/// updated in place, and the code of the kernels that the device takes with names. [`at`](Family::at) plans the rest for a set of sizes.
+/// A program whose sizes are names, loaded on a device. What does not depend on their values is
+/// here once: the order of the steps, what is updated in place, and the code of the kernels that
+/// the device takes with names. [`at`](Family::at) plans the rest for a set of sizes.
 ///
-/// The executables share the memory of their arenas with all programs on the device: there are as many as there are runs at the same time.
+/// The executables share the memory of their arenas with all programs on the device: there are as
+/// many as there are runs at the same time.
 pub struct Family {
     parts: Parts,
     device: Arc<dyn Device>,
@@ -36,8 +38,9 @@ pub struct Family {
     reuses_outputs: bool,
 }
 
-/// Arenas that hold the largest sizes within their bounds are made at once if they are at most this many times as large as the traced sizes need.
-/// One that grows is another: what was bound to it is bound again, and its pages are new to the process.
+/// Arenas that hold the largest sizes within their bounds are made at once if they are at most this
+/// many times as large as the traced sizes need. One that grows is another: what was bound to it is
+/// bound again, and its pages are new to the process.
 const RESERVED: usize = 16;
 
 /// The largest values of all names, if they are bounded.
@@ -89,24 +92,28 @@ impl Family {
         })
     }
 
-    /// The same whose executables refuse inputs which the program does not use, or accept them, as is the default.
+    /// The same whose executables refuse inputs which the program does not use, or accept them, as
+    /// is the default.
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
         self
     }
 
-    /// The same whose executables [reuse](Executable::reuse_outputs) the memory of results, as is the default, or do not.
+    /// The same whose executables [reuse](Executable::reuse_outputs) the memory of results, as is
+    /// the default, or do not.
     #[must_use]
     pub fn reuse_outputs(mut self, reuse: bool) -> Self {
         self.reuses_outputs = reuse;
         self
     }
 
-    /// The executable for a set of sizes: places in memory are found, and kernels compiled of which the device takes only those with numbers.
+    /// The executable for a set of sizes: places in memory are found, and kernels compiled of which
+    /// the device takes only those with numbers.
     ///
     /// # Errors
-    /// If a name has no value, a size becomes negative or too large, or the device has no code for a kernel.
+    /// If a name has no value, a size becomes negative or too large, or the device has no code for
+    /// a kernel.
     pub fn at(&self, values: &Values) -> Result<Executable> {
         let parts = self.parts.at(values, &self.kept)?;
         let layout = layout(&parts, &self.schedule, self.able);
@@ -148,8 +155,9 @@ impl Family {
         self.arenas.bytes()
     }
 
-    /// The bytes that it takes with these of its executables, besides state, if one run goes on at a time: code, numbers, an arena, and the most that one
-    /// of them needs of its own, what the device [keeps](Executable::kept_bytes) included.
+    /// The bytes that it takes with these of its executables, besides state, if one run goes on at
+    /// a time: code, numbers, an arena, and the most that one of them needs of its own, what the
+    /// device [keeps](Executable::kept_bytes) included.
     pub fn held_bytes<'e>(&self, executables: impl IntoIterator<Item = &'e Executable>) -> usize {
         let sum = |bytes: &mut dyn Iterator<Item = usize>| bytes.fold(0, usize::saturating_add);
         let code = |launch: &Arc<dyn Launch>| launch.made().map_or(0, |made| made.bytes);

@@ -1,4 +1,5 @@
-//! [`Kept`]: the memory of outputs: what the caller gives, or earlier values, which are written again when nobody holds them any more.
+//! [`Kept`]: the memory of outputs: what the caller gives, or earlier values, which are written
+//! again when nobody holds them any more.
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -26,7 +27,8 @@ impl Kept {
         self.given = given;
     }
 
-    /// A tensor for an output that nobody else holds: what the caller gave for it, an earlier value of it, or a new one.
+    /// A tensor for an output that nobody else holds: what the caller gave for it, an earlier value
+    /// of it, or a new one.
     ///
     /// # Errors
     /// If there is not enough memory.
@@ -47,7 +49,8 @@ impl Kept {
         free.map_or_else(|| Tensor::to_write(ty.clone()), Ok)
     }
 
-    /// The value of an output in the memory that the caller gave for it, if it is not there yet: an output may be an input or another output.
+    /// The value of an output in the memory that the caller gave for it, if it is not there yet: an
+    /// output may be an input or another output.
     pub(super) fn placed(&mut self, output: usize, value: Tensor) -> Result<Tensor> {
         let Some(mut given) = self.given.get_mut(output).and_then(Option::take) else {
             return Ok(value);

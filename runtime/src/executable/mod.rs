@@ -10,11 +10,13 @@ mod kept;
 mod queued;
 mod results;
 mod session;
+mod timing;
 mod workspace;
 
 pub use exchange::ExchangeTiming;
 pub use family::Family;
 pub use session::Session;
+pub use timing::Timing;
 
 use crate::cancel;
 use crate::collective::{Collective, OneRank};
@@ -38,12 +40,14 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use timing::Clock;
 use tracecast_ir::eval::Value;
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::{Port, TensorType};
 use workspace::{Binding, Workspace};
 
-/// A program loaded on a device. Any number of threads may run it at the same time, each with a store of its own.
+/// A program loaded on a device. Any number of threads may run it at the same time, each with a
+/// store of its own.
 pub struct Executable {
     program: Program,
     device: Arc<dyn Device>,
@@ -68,30 +72,6 @@ pub struct Executable {
     output_pool: Arc<OutputPool>,
     /// Results are written to the memory of earlier ones that nobody holds.
     reuses_outputs: bool,
-}
-
-/// When a step of a run began, counted from the start of the run, and how long it took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Timing {
-    /// Since the start of the run.
-    pub start: Duration,
-    /// From the launch to its end.
-    pub time: Duration,
-}
-
-/// Notes when the steps of a run begin, and how long they take.
-struct Clock {
-    origin: Instant,
-    times: Vec<Timing>,
-}
-
-impl Clock {
-    fn time(&mut self, step: usize, run: impl FnOnce() -> Result<()>) -> Result<()> {
-        let start = self.origin.elapsed();
-        let done = run();
-        self.times[step] = Timing { start, time: self.origin.elapsed() - start };
-        done
-    }
 }
 
 /// What is kept between runs.
@@ -178,22 +158,24 @@ impl Executable {
         }
     }
 
-    /// The same that refuses inputs which the program does not use, or accepts them, as is the default.
+    /// The same that refuses inputs which the program does not use, or accepts them, as is the
+    /// default.
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.inputs.strict = strict;
         self
     }
 
-    /// The same whose results are written to the memory of earlier ones that nobody holds any more, as is the default, or to new memory.
+    /// The same whose results are written to the memory of earlier ones that nobody holds any more,
+    /// as is the default, or to new memory.
     #[must_use]
     pub fn reuse_outputs(mut self, reuse: bool) -> Self {
         (self.reuses_outputs, self.output_pool) = (reuse, OutputPool::of(reuse));
         self
     }
 
-    /// The same as one rank of a parallel run: its exchanges with other ranks go over `collective`. `program` is a number that stands for what
-    /// all ranks run.
+    /// The same as one rank of a parallel run: its exchanges with other ranks go over `collective`.
+    /// `program` is a number that stands for what all ranks run.
     ///
     /// Of a program with collectives, one run goes on at a time.
     ///
@@ -212,27 +194,33 @@ impl Executable {
         Ok(self)
     }
 
-    /// Says the number of the next step to other ranks: all have to be at the same. Otherwise runs are counted from 0.
+    /// Says the number of the next step to other ranks: all have to be at the same. Otherwise runs
+    /// are counted from 0.
     pub fn at_step(&self, step: u64) {
         self.ranks.iter().for_each(|ranks| ranks.at_step(step));
     }
 
-    /// What became of the exchanges with other ranks in the last run, in the order in which they began.
+    /// What became of the exchanges with other ranks in the last run, in the order in which they
+    /// began.
     pub fn exchanges(&self) -> Vec<ExchangeTiming> {
         self.ranks.as_ref().map_or_else(Vec::new, |ranks| ranks.timings())
     }
 
-    /// Runs one step: reads the inputs and the state, gives the outputs, and replaces the state that the program updates.
+    /// Runs one step: reads the inputs and the state, gives the outputs, and replaces the state
+    /// that the program updates.
     ///
     /// # Errors
-    /// If an input is missing, given twice or of another type, or not used by a [strict](Executable::strict) program; if an entry of the store is missing or of another type; if
-    /// the data has no meaning for an op; if another [rank](Executable::on_ranks) fails. State is then as it was.
+    /// If an input is missing, given twice or of another type, or not used by a
+    /// [strict](Executable::strict) program; if an entry of the store is missing or of another
+    /// type; if the data has no meaning for an op; if another [rank](Executable::on_ranks) fails.
+    /// State is then as it was.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
         self.run_with(store, inputs, Vec::new(), None, &mut || ())
     }
 
-    /// As [`run`](Executable::run). If the device has not got the memory for this step, `make_room` is called once before it is asked again: whoever keeps
-    /// memory for later gives it up there. What steps before it tell is none of that.
+    /// As [`run`](Executable::run). If the device has not got the memory for this step, `make_room`
+    /// is called once before it is asked again: whoever keeps memory for later gives it up there.
+    /// What steps before it tell is none of that.
     ///
     /// # Errors
     /// As those of [`run`](Executable::run).
@@ -509,8 +497,8 @@ impl Executable {
         &self.device
     }
 
-    /// The number of kernels a step launches. Copies of state that cannot be updated in place are not among them; see
-    /// [`Program::copies`].
+    /// The number of kernels a step launches. Copies of state that cannot be updated in place are
+    /// not among them; see [`Program::copies`].
     pub fn kernels(&self) -> usize {
         self.program.kernels().count()
     }
@@ -526,7 +514,8 @@ impl Executable {
         self.program.parts.kernels.iter().map(|kernel| &**kernel).zip(made)
     }
 
-    /// How the step of that number computes its product, in one line, if it is one and the device can tell; see [`Launch::schedule`].
+    /// How the step of that number computes its product, in one line, if it is one and the device
+    /// can tell; see [`Launch::schedule`].
     pub fn schedule(&self, step: usize) -> Option<String> {
         let kernel = self.program.layout.steps.get(step)?.work.kernel()?;
         self.launches[kernel].schedule(&self.sizes[kernel])
@@ -550,7 +539,8 @@ impl fmt::Debug for Executable {
     }
 }
 
-/// Equal kernels are compiled once, under the name of the first: the error is to name the one that ran.
+/// Equal kernels are compiled once, under the name of the first: the error is to name the one that
+/// ran.
 fn named(error: Error, step: &str) -> Error {
     match error {
         Error::Data { op, message, source_line, .. } => {

@@ -1,4 +1,5 @@
-//! Runs on a device with a queue: a step is given as one group of commands, and from then on what the store holds is pending.
+//! Runs on a device with a queue: a step is given as one group of commands, and from then on what
+//! the store holds is pending.
 
 use super::workspace::Workspace;
 use super::{Clock, Executable, Given};
@@ -47,14 +48,15 @@ struct Step<'a, 'i> {
 }
 
 impl Executable {
-    /// Gives a step and does not wait for its end; its outputs stay on the device. They can be [inputs](Input) of other steps on this device, which
-    /// then waits for nothing.
+    /// Gives a step and does not wait for its end; its outputs stay on the device. They can be
+    /// [inputs](Input) of other steps on this device, which then waits for nothing.
     ///
-    /// On a device without a queue the step is done when this returns, and its outputs are on the host.
+    /// On a device without a queue the step is done when this returns, and its outputs are on the
+    /// host.
     ///
     /// # Errors
-    /// As [`run`](Executable::run), as far as that is known now. How the step itself ends is told by whoever asks first: its
-    /// [outputs](Submitted) or the [store](Store).
+    /// As [`run`](Executable::run), as far as that is known now. How the step itself ends is told
+    /// by whoever asks first: its [outputs](Submitted) or the [store](Store).
     pub fn submit(&self, store: &mut Store, inputs: &[(&str, Input<'_>)]) -> Result<Submitted> {
         let Some(queue) = self.device.queue() else {
             let host = |(name, input): &(_, Input<'_>)| Ok((*name, input.to_host()?));
@@ -174,7 +176,8 @@ impl Executable {
         Ok((flight?, targets))
     }
 
-    /// Has what a step needs. If there is not enough memory, once more when steps that have ended have given up theirs, and then when others have.
+    /// Has what a step needs. If there is not enough memory, once more when steps that have ended
+    /// have given up theirs, and then when others have.
     fn prepare_making_room(
         &self,
         store: &mut Store,

@@ -8,8 +8,9 @@ use crate::store::Store;
 use crate::tensor::Tensor;
 
 impl Executable {
-    /// As [`run`](Executable::run), with results in memory that the caller gives: for each output of the program, in order, a tensor of its type
-    /// that nobody else holds, such as one in [lent](Tensor::lent) memory. A result is that tensor. The program keeps none of it.
+    /// As [`run`](Executable::run), with results in memory that the caller gives: for each output
+    /// of the program, in order, a tensor of its type that nobody else holds, such as one in
+    /// [lent](Tensor::lent) memory. A result is that tensor. The program keeps none of it.
     ///
     /// ```
     /// use tracecast_ir::{DType, TensorType};
@@ -25,7 +26,8 @@ impl Executable {
     /// ```
     ///
     /// # Errors
-    /// As those of [`run`](Executable::run), or if a tensor for a result is missing, of another type, or held by somebody else.
+    /// As those of [`run`](Executable::run), or if a tensor for a result is missing, of another
+    /// type, or held by somebody else.
     pub fn run_into(
         &self,
         store: &mut Store,

@@ -1,4 +1,5 @@
-//! [`Session`]: what a thread keeps from run to run on [`Weights`], so that threads wait for nobody.
+//! [`Session`]: what a thread keeps from run to run on [`Weights`], so that threads wait for
+//! nobody.
 
 use super::arenas::{Arena, Arenas};
 use super::workspace::Workspace;
@@ -10,9 +11,10 @@ use crate::tensor::Tensor;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
-/// A thread's workspace for programs that only read [`Weights`]: kernels tied to memory, and that memory. A thread has one, for all programs that it
-/// runs and for all versions. What belongs to weights that nobody has any more is given up at once, also by a session that nobody uses; what belongs to such programs,
-/// at its next run.
+/// A thread's workspace for programs that only read [`Weights`]: kernels tied to memory, and that
+/// memory. A thread has one, for all programs that it runs and for all versions. What belongs to
+/// weights that nobody has any more is given up at once, also by a session that nobody uses; what
+/// belongs to such programs, at its next run.
 ///
 /// ```
 /// use tracecast_runtime::Session;
@@ -116,10 +118,12 @@ fn is_of(desk: &Desk, program: &Arc<()>) -> bool {
 }
 
 impl Executable {
-    /// Runs one step on weights, which many threads may do at once: none waits for another, and none has a copy of the weights.
+    /// Runs one step on weights, which many threads may do at once: none waits for another, and
+    /// none has a copy of the weights.
     ///
     /// # Errors
-    /// If the program replaces state, which weights are not, or has exchanges with other ranks; otherwise as [`run`](Executable::run).
+    /// If the program replaces state, which weights are not, or has exchanges with other ranks;
+    /// otherwise as [`run`](Executable::run).
     pub fn run_on(
         &self,
         weights: &Weights,

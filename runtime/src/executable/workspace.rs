@@ -86,8 +86,9 @@ impl Executable {
         }
     }
 
-    /// A workspace nobody else uses, the first of its bindings tied to these states, and with this memory to replace them if it is not to have
-    /// its own; one that is tied to them already if there is one.
+    /// A workspace nobody else uses, the first of its bindings tied to these states, and with this
+    /// memory to replace them if it is not to have its own; one that is tied to them already if
+    /// there is one.
     pub(super) fn workspace(
         &self,
         states: &[Memory],
@@ -141,7 +142,8 @@ impl Executable {
         Ok(())
     }
 
-    /// Has the kernels of the first binding reserve what they need on this thread: no step fails half way for want of it.
+    /// Has the kernels of the first binding reserve what they need on this thread: no step fails
+    /// half way for want of it.
     pub(super) fn reserve(&self, workspace: &mut Workspace) -> Result<()> {
         let here = NUMBER.with(|number| *number);
         match workspace.bindings.first_mut() {

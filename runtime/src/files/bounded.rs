@@ -1,9 +1,10 @@
-//! [`Bounded`]: a file that refuses what the process may not write, where the system would end the process.
+//! [`Bounded`]: a file that refuses what the process may not write, where the system would end the
+//! process.
 
 use std::io::{self, Write};
 
-/// Hands bytes on as long as the file stays within the process's limit on the size of files: whoever writes beyond it is sent a signal, and
-/// has no time left to put things in order.
+/// Hands bytes on as long as the file stays within the process's limit on the size of files:
+/// whoever writes beyond it is sent a signal, and has no time left to put things in order.
 pub(super) struct Bounded<W> {
     to: W,
     left: u64,

@@ -1,4 +1,5 @@
-//! [`Draft`]: the new bytes of a file before they have its name, and what happens to drafts that nobody finishes.
+//! [`Draft`]: the new bytes of a file before they have its name, and what happens to drafts that
+//! nobody finishes.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -9,8 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How names of drafts end.
 const ENDING: &str = ".unfinished";
 
-/// A file beside the one it is to replace, under a short name of its own. It is removed if it is dropped, and locked as long as it is
-/// worked on, so that others can tell it from one that a process has left.
+/// A file beside the one it is to replace, under a short name of its own. It is removed if it is
+/// dropped, and locked as long as it is worked on, so that others can tell it from one that a
+/// process has left.
 pub(super) struct Draft {
     file: File,
     path: PathBuf,

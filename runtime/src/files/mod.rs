@@ -1,13 +1,17 @@
-//! Files that are written whole: whoever opens one finds all of its old bytes or all of its new ones, whatever happens meanwhile.
+//! Files that are written whole: whoever opens one finds all of its old bytes or all of its new
+//! ones, whatever happens meanwhile.
 //!
-//! A [`Replacement`] is written as a draft beside the file, forced to the disk and renamed; then its folder is forced to the disk too. If
-//! anything goes wrong the old file stays, and no draft. Everything in this workspace that writes a file of the user's does it here.
+//! A [`Replacement`] is written as a draft beside the file, forced to the disk and renamed; then
+//! its folder is forced to the disk too. If anything goes wrong the old file stays, and no draft.
+//! Everything in this workspace that writes a file of the user's does it here.
 //!
 //! * A link stays, also one that leads to nothing yet; what it leads to is replaced.
 //! * A file that is replaced keeps its permissions. Other hard links to it keep the old bytes.
 //! * Pipes, terminals and other devices are written to as they are.
-//! * A limit of the process on the size of files is an error, and not the signal that the system has for it (Linux).
-//! * What a process leaves that is ended in the midst of writing is removed by the next one that replaces the same file.
+//! * A limit of the process on the size of files is an error, and not the signal that the system
+//!   has for it (Linux).
+//! * What a process leaves that is ended in the midst of writing is removed by the next one that
+//!   replaces the same file.
 
 mod bounded;
 mod draft;
@@ -62,8 +66,9 @@ impl<'p> Replacement<'p> {
         Replacement { path, in_cache: false }
     }
 
-    /// Of a file of a cache, which only this user may open. It is not forced to the disk, so its reader has to notice damage, and drafts
-    /// that were left are the cache's to remove; whatever has the file's name, a link or a pipe, gives way to the file.
+    /// Of a file of a cache, which only this user may open. It is not forced to the disk, so its
+    /// reader has to notice damage, and drafts that were left are the cache's to remove; whatever
+    /// has the file's name, a link or a pipe, gives way to the file.
     #[must_use]
     pub fn in_cache(mut self) -> Self {
         self.in_cache = true;

@@ -1,13 +1,16 @@
 //! Tensors in `.npz` files: zip archives of numpy arrays.
 //!
-//! numpy has no bf16, nor other floats below f16. Such a tensor is written as f32, which holds it exactly, and the comment of its entry in the
-//! archive is the name of its dtype, `bf16`: numpy reads the numbers and takes no notice of the comment, and [`read`] gives the dtype back.
-//! An array `|V2`, as which `ml_dtypes` has numpy write its bf16, is read as bf16 too. Arrays in Fortran order and of the other byte order
-//! are converted when read, and integers that tensors do not hold are widened: i8, i16 and u16 become i32, u32 and u64 become i64.
+//! numpy has no bf16, nor other floats below f16. Such a tensor is written as f32, which holds it
+//! exactly, and the comment of its entry in the archive is the name of its dtype, `bf16`: numpy
+//! reads the numbers and takes no notice of the comment, and [`read`] gives the dtype back. An
+//! array `|V2`, as which `ml_dtypes` has numpy write its bf16, is read as bf16 too. Arrays in
+//! Fortran order and of the other byte order are converted when read, and integers that tensors do
+//! not hold are widened: i8, i16 and u16 become i32, u32 and u64 become i64.
 //!
-//! Files are not trusted. Names and types are known before an array is unpacked ([`Archive`]), what a header promises is checked before memory is
-//! taken for it, and memory grows only with bytes that are there; an archive with two arrays of one name, or in which two share
-//! bytes, is refused. The files written are not compressed, as those of `np.savez`: weights hardly shrink.
+//! Files are not trusted. Names and types are known before an array is unpacked ([`Archive`]), what
+//! a header promises is checked before memory is taken for it, and memory grows only with bytes
+//! that are there; an archive with two arrays of one name, or in which two share bytes, is refused.
+//! The files written are not compressed, as those of `np.savez`: weights hardly shrink.
 
 mod npy;
 
@@ -23,7 +26,8 @@ use zip::read::ZipFile;
 use zip::write::FullFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-/// A compressed array is not larger than this many bytes once unpacked: a small archive can unpack to any size.
+/// A compressed array is not larger than this many bytes once unpacked: a small archive can unpack
+/// to any size.
 const LARGEST_COMPRESSED: u64 = 4 << 30;
 /// What follows the name of an array in the archive.
 const SUFFIX: &str = ".npy";
@@ -38,11 +42,12 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>> {
     names.into_iter().map(|name| Ok((name.clone(), archive.read(&name)?))).collect()
 }
 
-/// Reads those arrays of a file that have one of these names; whatever else is in the archive is left alone.
+/// Reads those arrays of a file that have one of these names; whatever else is in the archive is
+/// left alone.
 ///
 /// # Errors
-/// If the file cannot be read, is not an archive, or an array of such a name is not one of numbers. A name that no array has is not
-/// an error.
+/// If the file cannot be read, is not an archive, or an array of such a name is not one of numbers.
+/// A name that no array has is not an error.
 pub fn read_named(path: impl AsRef<Path>, names: &[&str]) -> Result<Vec<(String, Tensor)>> {
     let mut archive = Archive::open(path)?;
     let found = archive.names().filter(|name| names.contains(name)).map(str::to_owned);
@@ -50,8 +55,8 @@ pub fn read_named(path: impl AsRef<Path>, names: &[&str]) -> Result<Vec<(String,
     found.into_iter().map(|name| Ok((name.clone(), archive.read(&name)?))).collect()
 }
 
-/// Writes tensors under their names. A file of that name is replaced as a whole or, if anything goes wrong, left as it was; the archive
-/// is put together in memory first.
+/// Writes tensors under their names. A file of that name is replaced as a whole or, if anything
+/// goes wrong, left as it was; the archive is put together in memory first.
 ///
 /// # Errors
 /// If two have one name, or the file cannot be written.
@@ -89,7 +94,8 @@ impl Archive {
     /// The arrays of a file, by name; none of them is read.
     ///
     /// # Errors
-    /// If the file cannot be opened, is no archive, has two arrays of one name, or two that share bytes of the file.
+    /// If the file cannot be opened, is no archive, has two arrays of one name, or two that share
+    /// bytes of the file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
         let io = |source| Error::Io { path: path.clone(), source };
@@ -118,7 +124,8 @@ impl Archive {
         self.arrays.entries.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The type of the tensor that [`read`](Archive::read) makes of an array, from the array's header alone.
+    /// The type of the tensor that [`read`](Archive::read) makes of an array, from the array's
+    /// header alone.
     ///
     /// # Errors
     /// If there is no such array, or it is not one of numbers.
@@ -137,7 +144,8 @@ impl Archive {
     }
 }
 
-/// The dtype in which an archive holds elements of `dtype`: itself, or what computes it where numpy has no such float.
+/// The dtype in which an archive holds elements of `dtype`: itself, or what computes it where numpy
+/// has no such float.
 ///
 /// ```
 /// use tracecast_ir::DType;
@@ -222,7 +230,8 @@ impl<R: Read + Seek> Arrays<R> {
         })
     }
 
-    /// What `body` makes of the entry of an array, and of the most bytes that may be unpacked of it.
+    /// What `body` makes of the entry of an array, and of the most bytes that may be unpacked of
+    /// it.
     fn entry<T>(
         &mut self,
         name: &str,
@@ -240,7 +249,8 @@ impl<R: Read + Seek> Arrays<R> {
     }
 }
 
-/// The dtype below f32 that the comment of an entry names, if its array is one of what computes that dtype.
+/// The dtype below f32 that the comment of an entry names, if its array is one of what computes
+/// that dtype.
 fn low_of(comment: &str, held: &TensorType) -> Option<DType> {
     let mut low = DType::COMPUTABLE.into_iter().filter(|dtype| stored_as(*dtype) != *dtype);
     low.find(|dtype| dtype.name() == comment && stored_as(*dtype) == held.dtype)
@@ -460,7 +470,8 @@ mod tests {
                 for flip in [0x01, 0x20, 0x80, 0xff] {
                     let mut bad = good.to_vec();
                     bad[at] ^= flip;
-                    // Elements are what they were: a byte that matters is noticed, as the archive has a checksum of each array.
+                    // Elements are what they were: a byte that matters is noticed, as the archive
+                    // has a checksum of each array.
                     for (name, tensor) in read(&bad).unwrap_or_default() {
                         let same = whole.iter().find(|(n, _)| *n == name);
                         assert!(same.is_none_or(|(_, t)| *t == tensor), "{flip:#x} at {at}");

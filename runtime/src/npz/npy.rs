@@ -75,8 +75,8 @@ pub(super) fn read_type(entry: &mut impl Read) -> Result<TensorType> {
     Ok(ty)
 }
 
-/// Reads an array that fills the whole of `entry`, with elements of at most `limit` bytes. Reading to the end has the archive compare
-/// its checksum.
+/// Reads an array that fills the whole of `entry`, with elements of at most `limit` bytes. Reading
+/// to the end has the archive compare its checksum.
 pub(super) fn read(entry: &mut impl Read, limit: u64) -> Result<Tensor> {
     let Header { kind, ty, big_endian, fortran } = Header::parse(&header_text(entry)?)?;
     ty.check_size()?;

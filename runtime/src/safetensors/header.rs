@@ -12,12 +12,14 @@ pub(super) const LENGTH: usize = 8;
 pub(super) const LONGEST: u64 = 100_000_000;
 /// The name that no tensor has.
 pub(super) const METADATA: &str = "__metadata__";
-/// Headers are filled with spaces up to a multiple of this, so that elements are aligned in a file that is mapped.
+/// Headers are filled with spaces up to a multiple of this, so that elements are aligned in a file
+/// that is mapped.
 const ALIGN: usize = 8;
 /// Tensors have at most this many axes, as in PyTorch.
 const MOST_AXES: usize = 64;
 
-/// The dtypes of the format and how many bits an element has; without a dtype of ours where there is none.
+/// The dtypes of the format and how many bits an element has; without a dtype of ours where there
+/// is none.
 static KINDS: [(&str, usize, Option<DType>); 20] = [
     ("BOOL", 8, Some(DType::Bool)),
     ("U8", 8, Some(DType::U8)),
@@ -100,7 +102,8 @@ impl Header {
     /// The bytes of a file before those of the elements, for tensors in this order.
     ///
     /// # Errors
-    /// If two have one name, the name is not one for a tensor, the format has no such dtype, or there are too many.
+    /// If two have one name, the name is not one for a tensor, the format has no such dtype, or
+    /// there are too many.
     pub(super) fn encode(
         tensors: &[(&str, TensorType)],
         metadata: &Metadata,

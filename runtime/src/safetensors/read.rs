@@ -43,7 +43,8 @@ struct Opened {
 }
 
 impl Archive {
-    /// The tensors of a file; if its name ends with `.json`, of the files that it names as an index. None of them is read.
+    /// The tensors of a file; if its name ends with `.json`, of the files that it names as an
+    /// index. None of them is read.
     ///
     /// # Errors
     /// If a file cannot be read, is not of this format, or the index and the files do not agree.
@@ -70,7 +71,8 @@ impl Archive {
         for (number, name) in names.into_iter().enumerate() {
             let (opened, header) = Opened::open(&path.with_file_name(name))?;
             for item in header.items {
-                // What the index does not know of is there as well, so that nobody loses it in silence.
+                // What the index does not know of is there as well, so that nobody loses it in
+                // silence.
                 if places.get(&item.name).is_some_and(|place| place != name) {
                     continue;
                 }
@@ -110,7 +112,8 @@ impl Archive {
         Some(TensorType::new(item.dtype?, item.shape.clone()))
     }
 
-    /// The type of a tensor in words, also where the dtype has no name here; empty if there is no such tensor.
+    /// The type of a tensor in words, also where the dtype has no name here; empty if there is no
+    /// such tensor.
     pub fn describe(&self, name: &str) -> String {
         match (self.ty(name), self.items.get(name)) {
             (Some(ty), _) => ty.to_string(),
@@ -127,7 +130,8 @@ impl Archive {
     /// A tensor.
     ///
     /// # Errors
-    /// If there is none of that name, tensors have no such dtype, there is too little memory, or the file cannot be read.
+    /// If there is none of that name, tensors have no such dtype, there is too little memory, or
+    /// the file cannot be read.
     pub fn read(&mut self, name: &str) -> Result<Tensor> {
         let ty = self.ty(name);
         let Some((number, item)) = self.items.get(name) else {

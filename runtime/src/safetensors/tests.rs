@@ -1,4 +1,5 @@
-//! Files come back bit for bit, agree with the format's own reader, and what is wrong with one is told before memory is taken for it.
+//! Files come back bit for bit, agree with the format's own reader, and what is wrong with one is
+//! told before memory is taken for it.
 
 use super::*;
 use crate::{Element, Tensor};

@@ -11,7 +11,8 @@ use std::io;
 use std::path::Path;
 use tracecast_ir::TensorType;
 
-/// Writes tensors under their names. A file of that name is replaced as a whole or, if anything goes wrong, left as it was.
+/// Writes tensors under their names. A file of that name is replaced as a whole or, if anything
+/// goes wrong, left as it was.
 ///
 /// # Errors
 /// If two have one name, the format has no such dtype, or the file cannot be written.
@@ -26,12 +27,13 @@ pub fn write<'a>(
     write_each(path, &types, metadata, values)
 }
 
-/// Writes tensors of these names and types, each of which `value` is asked for when it is its turn, by its place in the list: no two of
-/// them need be in memory at once. A file of that name is replaced as a whole or, if anything goes wrong, left as it was.
+/// Writes tensors of these names and types, each of which `value` is asked for when it is its turn,
+/// by its place in the list: no two of them need be in memory at once. A file of that name is
+/// replaced as a whole or, if anything goes wrong, left as it was.
 ///
 /// # Errors
-/// The first of `value`; or if a value is not of its type, two have one name, the format has no such dtype, or the file cannot be
-/// written.
+/// The first of `value`; or if a value is not of its type, two have one name, the format has no
+/// such dtype, or the file cannot be written.
 pub fn write_each(
     path: impl AsRef<Path>,
     types: &[(&str, TensorType)],
@@ -39,7 +41,8 @@ pub fn write_each(
     mut value: impl FnMut(usize) -> Result<Tensor>,
 ) -> Result<()> {
     let path = path.as_ref();
-    // The widest elements first, so that each is aligned where the file is mapped; then by name, so that equal tensors are equal files.
+    // The widest elements first, so that each is aligned where the file is mapped; then by name, so
+    // that equal tensors are equal files.
     let mut order: Vec<usize> = (0..types.len()).collect();
     order.sort_by_key(|at| (std::cmp::Reverse(types[*at].1.dtype.bytes()), types[*at].0));
     let listed: Vec<_> = order.iter().map(|at| types[*at].clone()).collect();
@@ -74,9 +77,11 @@ impl From<io::Error> for Failed {
     }
 }
 
-/// Writes tensors to files of at most `most_bytes` bytes of elements each, or one tensor that has more, and an index of them, whose name
-/// ends with `.index.json`. For the index `model.safetensors.index.json` the files are `model-1-00001-of-00003.safetensors` and so on; the
-/// first number is another one each time, so that the files of the old index stay as they are until the new index is there.
+/// Writes tensors to files of at most `most_bytes` bytes of elements each, or one tensor that has
+/// more, and an index of them, whose name ends with `.index.json`. For the index
+/// `model.safetensors.index.json` the files are `model-1-00001-of-00003.safetensors` and so on; the
+/// first number is another one each time, so that the files of the old index stay as they are until
+/// the new index is there.
 ///
 /// # Errors
 /// As [`write()`]; or if the index has another name.
@@ -118,7 +123,8 @@ pub fn write_sharded<'a>(
         }
         files::replace(index, Index::encode(&places, total).as_bytes()).map_err(io)
     })();
-    // Nobody reads the old ones any more, or the new ones; what cannot be removed goes with the next index.
+    // Nobody reads the old ones any more, or the new ones; what cannot be removed goes with the
+    // next index.
     let unused: Vec<String> = match &written {
         Ok(()) => old.into_iter().map(|(file, _)| file).collect(),
         Err(_) => (0..shards.len()).map(name).collect(),
@@ -145,7 +151,8 @@ fn cut<'a>(
     shards
 }
 
-/// The files in a folder that have names of shards of this stem, and the number in them that tells when they were written.
+/// The files in a folder that have names of shards of this stem, and the number in them that tells
+/// when they were written.
 fn shards_in(folder: &Path, stem: &str) -> io::Result<Vec<(String, u64)>> {
     let digits = |text: &str, count: usize| {
         text.len() >= count && text.bytes().all(|byte| byte.is_ascii_digit())

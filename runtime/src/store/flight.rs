@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// How a step ended.
 pub(crate) type End = Result<(), Fault>;
 
-/// A step that was given to a queue. Whoever has something of it asks it how it ended; of a store the first one that asks is told.
+/// A step that was given to a queue. Whoever has something of it asks it how it ended; of a store
+/// the first one that asks is told.
 ///
 /// If nobody was told of a fault when nobody has anything of the step any more, it is logged.
 pub(crate) struct Flight {

@@ -26,12 +26,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tracecast_ir::TensorType;
 use value::Value;
 
-/// Named state. An entry lives on the host until an executable uses it, then in the memory of that executable's device; what is read
-/// from here is always the current value.
+/// Named state. An entry lives on the host until an executable uses it, then in the memory of that
+/// executable's device; what is read from here is always the current value.
 ///
-/// On a device with a [queue](crate::Device::queue) a run may return while its step is *in flight*. What is read waits for it. If it fails, the next call that reads the
-/// store, runs on it or [synchronizes](Store::synchronize) it is that error, once, and the store holds what it did after the last
-/// complete step; what was [inserted](Store::insert) or [set](Store::set) since stays. A fault that no call has told is logged.
+/// On a device with a [queue](crate::Device::queue) a run may return while its step is *in flight*.
+/// What is read waits for it. If it fails, the next call that reads the store, runs on it or
+/// [synchronizes](Store::synchronize) it is that error, once, and the store holds what it did after
+/// the last complete step; what was [inserted](Store::insert) or [set](Store::set) since stays. A
+/// fault that no call has told is logged.
 #[derive(Default)]
 pub struct Store {
     entries: BTreeMap<String, Entry>,
@@ -70,8 +72,8 @@ impl Store {
         self.put(name, own(At::Host(value)));
     }
 
-    /// Adds an entry of that type that has no value: its memory is made by the first program that writes it, and holds anything before. Replaces an entry of
-    /// that name.
+    /// Adds an entry of that type that has no value: its memory is made by the first program that
+    /// writes it, and holds anything before. Replaces an entry of that name.
     pub fn reserve(&mut self, name: &str, ty: TensorType) {
         self.put(name, own(At::Reserved(ty)));
     }
@@ -86,7 +88,8 @@ impl Store {
         entry.read()
     }
 
-    /// Gives an entry a new value of the same type; it stays where it lives, unless [`Weights`] share it or its device has a queue.
+    /// Gives an entry a new value of the same type; it stays where it lives, unless [`Weights`]
+    /// share it or its device has a queue.
     ///
     /// # Errors
     /// If there is no such entry, it has another type, its device fails, or a step in flight has.
@@ -105,12 +108,14 @@ impl Store {
             let _guard = device.enter()?;
             return device.upload(value.bytes(), memory, 0);
         }
-        // A queue gets it with the next step: until that is complete, the former value may be wanted.
+        // A queue gets it with the next step: until that is complete, the former value may be
+        // wanted.
         *entry = own(At::Host(value.clone()));
         Ok(())
     }
 
-    /// Forgets an entry without reading it: what is left to do with one whose device is lost. False if there is none.
+    /// Forgets an entry without reading it: what is left to do with one whose device is lost. False
+    /// if there is none.
     ///
     /// ```
     /// use tracecast_runtime::{Store, Tensor};
@@ -124,15 +129,16 @@ impl Store {
     /// Takes an entry out.
     ///
     /// # Errors
-    /// If there is no such entry, or its device fails; then it stays, unless it is [discarded](Store::discard).
+    /// If there is no such entry, or its device fails; then it stays, unless it is
+    /// [discarded](Store::discard).
     pub fn remove(&mut self, name: &str) -> Result<Tensor> {
         let value = self.get(name)?;
         self.take(name);
         Ok(value)
     }
 
-    /// Moves an entry into another store under another name, in the place of an entry of that name. It goes on living in the same
-    /// memory.
+    /// Moves an entry into another store under another name, in the place of an entry of that name.
+    /// It goes on living in the same memory.
     ///
     /// # Errors
     /// If there is no such entry.
@@ -158,8 +164,9 @@ impl Store {
         self.entries.get(name).map(Entry::ty)
     }
 
-    /// A number that stands for the names and types of the entries: another one whenever an entry comes, goes or is replaced, never that of another store
-    /// with entries, and 0 for one that never had any. Who has looked at all of them need not look again while it is the same.
+    /// A number that stands for the names and types of the entries: another one whenever an entry
+    /// comes, goes or is replaced, never that of another store with entries, and 0 for one that
+    /// never had any. Who has looked at all of them need not look again while it is the same.
     ///
     /// ```
     /// use tracecast_runtime::{Store, Tensor};
@@ -198,7 +205,8 @@ impl Store {
         self.entries.is_empty()
     }
 
-    /// The current values in another store, for another thread: what runs on one store does not show in the other.
+    /// The current values in another store, for another thread: what runs on one store does not
+    /// show in the other.
     ///
     /// ```
     /// use tracecast_runtime::{Store, Tensor};
@@ -237,9 +245,10 @@ impl Store {
         })
     }
 
-    /// What it holds now, to be read by many threads at once: nothing is copied, the store goes on with the same memory, and what a run on
-    /// the store replaces gets memory of its own then. Waits for steps in flight: of one that does not end in time the store goes on to have what it will have
-    /// written, and the weights have what was before it.
+    /// What it holds now, to be read by many threads at once: nothing is copied, the store goes on
+    /// with the same memory, and what a run on the store replaces gets memory of its own then.
+    /// Waits for steps in flight: of one that does not end in time the store goes on to have what
+    /// it will have written, and the weights have what was before it.
     ///
     /// ```
     /// use tracecast_runtime::{Store, Tensor};
@@ -251,7 +260,8 @@ impl Store {
     /// # Ok::<(), tracecast_runtime::Error>(())
     /// ```
     pub fn snapshot(&mut self) -> Weights {
-        // Decided once for each step: it may end while entries are shared, and is to be there with all that it wrote or with nothing.
+        // Decided once for each step: it may end while entries are shared, and is to be there with
+        // all that it wrote or with nothing.
         let mut late: Vec<Arc<Flight>> = Vec::new();
         for flight in &self.flights {
             if late.iter().any(|late| flight.is_behind(late)) || flight.wait().is_err() {
@@ -267,7 +277,8 @@ impl Store {
         Weights::of(weights)
     }
 
-    /// The memory of an entry of that type on a device, to which it moves if it lives elsewhere. What is `written` is shared with nobody.
+    /// The memory of an entry of that type on a device, to which it moves if it lives elsewhere.
+    /// What is `written` is shared with nobody.
     pub(crate) fn memory(
         &mut self,
         name: &str,
@@ -286,7 +297,8 @@ impl Store {
         }
     }
 
-    /// Where an entry lives that is to be written: if weights share it, it becomes a copy of its own.
+    /// Where an entry lives that is to be written: if weights share it, it becomes a copy of its
+    /// own.
     fn own(&mut self, name: &str) -> Result<&mut Value> {
         let missing = || Error::state(name, "is not in the store");
         let entry = match self.entries.remove(name).ok_or_else(missing)? {
@@ -338,7 +350,8 @@ impl Entry {
         }
     }
 
-    /// What weights have of it, and what it is from then on, if these steps in flight have not ended in time.
+    /// What weights have of it, and what it is from then on, if these steps in flight have not
+    /// ended in time.
     fn share(self, late: &[Arc<Flight>]) -> (Entry, Arc<Shared>) {
         let shared = match self {
             Entry::Shared(shared) => shared,

@@ -32,8 +32,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// The fault of a step, if no call has told it yet: the store then holds what it did after the last complete step. If it takes too long: steps then go
-    /// on being in flight.
+    /// The fault of a step, if no call has told it yet: the store then holds what it did after the
+    /// last complete step. If it takes too long: steps then go on being in flight.
     pub fn synchronize(&mut self) -> Result<()> {
         self.ended()?;
         self.settle()
@@ -52,7 +52,8 @@ impl Store {
         Ok(())
     }
 
-    /// Without waiting: takes note of the steps that have ended. If one has failed, the store goes back to what it held before.
+    /// Without waiting: takes note of the steps that have ended. If one has failed, the store goes
+    /// back to what it held before.
     ///
     /// # Errors
     /// The fault, if no call has told it yet.
@@ -60,8 +61,8 @@ impl Store {
         if self.flights.is_empty() {
             return Ok(());
         }
-        // What ends from here on is for the next time: entries may have seen it or not. The last one first, so that none is found
-        // to go on that stands before one that has ended.
+        // What ends from here on is for the next time: entries may have seen it or not. The last
+        // one first, so that none is found to go on that stands before one that has ended.
         let mut ended: SmallVec<[bool; 8]> =
             self.flights.iter().rev().map(|flight| flight.end().is_some()).collect();
         ended.reverse();
@@ -124,8 +125,9 @@ impl Store {
         }
     }
 
-    /// The memory of an entry of that type on a device with a queue, which is shared with nobody if it is `written`. The entry stays where it is until the
-    /// step is given. One that has no value yet lives in `next`, if that is given.
+    /// The memory of an entry of that type on a device with a queue, which is shared with nobody if
+    /// it is `written`. The entry stays where it is until the step is given. One that has no value
+    /// yet lives in `next`, if that is given.
     pub(crate) fn ready(
         &mut self,
         name: &str,
@@ -162,7 +164,8 @@ impl Store {
         Ok(Ready { memory: alloc(&**on, ty.bytes().get())?, upload, is_new: true })
     }
 
-    /// An entry lives in that memory behind a step in flight. What is spare is free once the step has ended.
+    /// An entry lives in that memory behind a step in flight. What is spare is free once the step
+    /// has ended.
     pub(crate) fn advance(
         &mut self,
         name: &str,

@@ -1,4 +1,5 @@
-//! [`At`]: where a value lives; [`Shared`]: a value that a store and weights share, which nobody writes.
+//! [`At`]: where a value lives; [`Shared`]: a value that a store and weights share, which nobody
+//! writes.
 
 use crate::device::{Device, alloc};
 use crate::error::{Error, Result};
@@ -79,8 +80,8 @@ impl At {
         Ok(memory)
     }
 
-    /// The value as memory of a device, if nobody else holds it and the device takes over its bytes; there is no value then until it gets
-    /// that memory.
+    /// The value as memory of a device, if nobody else holds it and the device takes over its
+    /// bytes; there is no value then until it gets that memory.
     fn hand_over(&mut self, to: &Arc<dyn Device>) -> Option<Memory> {
         let At::Host(value) = self else { return None };
         let own = value.own_value()?;
@@ -102,7 +103,8 @@ fn copied(value: &Tensor, on: &Arc<dyn Device>) -> Result<Memory> {
     Ok(memory)
 }
 
-/// A value that is never written. It lives on the host until a device needs it, then on that device; on further devices there are copies.
+/// A value that is never written. It lives on the host until a device needs it, then on that
+/// device; on further devices there are copies.
 pub(super) struct Shared {
     ty: TensorType,
     /// The first is where it lives.

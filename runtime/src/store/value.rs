@@ -1,4 +1,5 @@
-//! [`Value`]: the value of an entry that nobody shares: where it lives now, and where it lived before the steps that are not known to have ended.
+//! [`Value`]: the value of an entry that nobody shares: where it lives now, and where it lived
+//! before the steps that are not known to have ended.
 
 use super::flight::Flight;
 use super::place::{At, Shared};
@@ -79,7 +80,8 @@ impl Value {
         self.now().read()
     }
 
-    /// Forgets what there was before steps that have ended, and goes back to before the first one that failed.
+    /// Forgets what there was before steps that have ended, and goes back to before the first one
+    /// that failed.
     pub(super) fn settle(&mut self) {
         let failed = self.before.iter().position(|before| before.flight.fault().is_some());
         if let Some(failed) = failed
@@ -107,7 +109,8 @@ impl Value {
         self.at
     }
 
-    /// What it was before the first of these steps, if one has to do with it; the value shares that from now on.
+    /// What it was before the first of these steps, if one has to do with it; the value shares that
+    /// from now on.
     pub(super) fn share_before(&mut self, steps: &[Arc<Flight>]) -> Option<Arc<Shared>> {
         let is_one = |flight| steps.iter().any(|step| Arc::ptr_eq(step, flight));
         let first = self.before.iter().position(|before| is_one(&before.flight))?;

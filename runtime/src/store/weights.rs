@@ -1,4 +1,5 @@
-//! [`Weights`]: state that many threads read at once; [`Published`]: the version of it that is served now.
+//! [`Weights`]: state that many threads read at once; [`Published`]: the version of it that is
+//! served now.
 
 use super::place::Shared;
 use super::{Entry, Store, next_number};
@@ -11,10 +12,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use tracecast_ir::TensorType;
 
-/// Named state that nobody writes any more: what a [`Store`] held when [`Store::snapshot`] was called. Any number of threads may run programs on
-/// it, each with a [`Session`](crate::Session); it lies on its device once, and so do packed copies that the device makes of it.
+/// Named state that nobody writes any more: what a [`Store`] held when [`Store::snapshot`] was
+/// called. Any number of threads may run programs on it, each with a [`Session`](crate::Session);
+/// it lies on its device once, and so do packed copies that the device makes of it.
 ///
-/// A copy of the handle is the same version. A version that is made of another one shares with it what is not replaced.
+/// A copy of the handle is the same version. A version that is made of another one shares with it
+/// what is not replaced.
 #[derive(Clone)]
 pub struct Weights(Arc<Version>);
 
@@ -73,7 +76,8 @@ impl Weights {
         Tie(Arc::downgrade(&self.0))
     }
 
-    /// A store with these values, for programs that replace some of them. Until then the memory is that of the weights.
+    /// A store with these values, for programs that replace some of them. Until then the memory is
+    /// that of the weights.
     pub fn to_store(&self) -> Store {
         let entry =
             |(name, shared): (&String, &Arc<Shared>)| (name.clone(), Entry::Shared(shared.clone()));
@@ -134,7 +138,8 @@ impl fmt::Debug for Weights {
     }
 }
 
-/// The weights that are served now. Who runs takes them once per run, and so sees one version whole, whenever another is published.
+/// The weights that are served now. Who runs takes them once per run, and so sees one version
+/// whole, whenever another is published.
 ///
 /// ```
 /// use tracecast_runtime::{Published, Store, Tensor};
@@ -161,8 +166,9 @@ impl Published {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Serves another version from now on, and gives back the former one. Runs that have begun go on with theirs. It is freed when nobody has it any
-    /// more: the caller has. A [`Session`](crate::Session) that ran on it does not keep it.
+    /// Serves another version from now on, and gives back the former one. Runs that have begun go
+    /// on with theirs. It is freed when nobody has it any more: the caller has. A
+    /// [`Session`](crate::Session) that ran on it does not keep it.
     pub fn publish(&self, weights: Weights) -> Weights {
         let mut served = self.0.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *served, weights)

@@ -1,4 +1,5 @@
-//! [`Tensor`]: values on the host, with their type. Rows and other parts of them are in `rows`, printing in `print`.
+//! [`Tensor`]: values on the host, with their type. Rows and other parts of them are in `rows`,
+//! printing in `print`.
 
 mod print;
 mod rows;
@@ -121,8 +122,9 @@ impl Tensor {
         Value::new(ty, bytes).map(Tensor::from).map_err(Error::Tensor)
     }
 
-    /// A tensor in the memory of an owner, row-major, without a copy. The owner is dropped with the last copy of the tensor. The memory
-    /// is only read: what would write to it, as a store does, writes to a copy.
+    /// A tensor in the memory of an owner, row-major, without a copy. The owner is dropped with the
+    /// last copy of the tensor. The memory is only read: what would write to it, as a store does,
+    /// writes to a copy.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -135,7 +137,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// If the number of bytes is not that of the type, they are not aligned for its elements, or a truth value is neither 0 nor 1.
+    /// If the number of bytes is not that of the type, they are not aligned for its elements, or a
+    /// truth value is neither 0 nor 1.
     pub fn borrowed(
         ty: TensorType,
         owner: impl AsRef<[u8]> + Send + Sync + 'static,
@@ -149,10 +152,13 @@ impl Tensor {
         Ok(Tensor::from(value))
     }
 
-    /// Memory of an owner for a result, row-major: [`Executable::run_into`](crate::Executable::run_into) writes it. Until then it may hold anything.
+    /// Memory of an owner for a result, row-major:
+    /// [`Executable::run_into`](crate::Executable::run_into) writes it. Until then it may hold
+    /// anything.
     ///
     /// # Errors
-    /// If the number of bytes is not that of the type, or they do not begin with a cache line of 64 bytes.
+    /// If the number of bytes is not that of the type, or they do not begin with a cache line of 64
+    /// bytes.
     pub fn lent(
         ty: TensorType,
         owner: impl AsRef<[u8]> + AsMut<[u8]> + Send + Sync + 'static,
@@ -170,7 +176,8 @@ impl Tensor {
         Value::from_f64s(ty, numbers).map(Tensor::from).map_err(Error::Tensor)
     }
 
-    /// The numbers that a function gives for each position in row-major order, as the dtype holds them.
+    /// The numbers that a function gives for each position in row-major order, as the dtype holds
+    /// them.
     ///
     /// # Errors
     /// If the type has too many elements.
@@ -203,7 +210,8 @@ impl Tensor {
         Ok(Tensor::from(all))
     }
 
-    /// Numbers from 0 up to but not including 1, in f32; the same for the same seed on every machine.
+    /// Numbers from 0 up to but not including 1, in f32; the same for the same seed on every
+    /// machine.
     ///
     /// # Errors
     /// If the shape has too many elements.
@@ -213,7 +221,8 @@ impl Tensor {
         })
     }
 
-    /// Normally distributed numbers with mean 0 and variance 1, in f32; the same for the same seed on every machine.
+    /// Normally distributed numbers with mean 0 and variance 1, in f32; the same for the same seed
+    /// on every machine.
     ///
     /// # Errors
     /// If the shape has too many elements.

@@ -14,7 +14,8 @@ const WHOLE: usize = 1000;
 /// How many positions are printed at each end of an axis where some are left out.
 const ENDS: usize = 3;
 
-/// The type and the first few elements; with `{:#}` the type and the elements in rows, of large tensors those at the ends of each axis.
+/// The type and the first few elements; with `{:#}` the type and the elements in rows, of large
+/// tensors those at the ends of each axis.
 ///
 /// ```
 /// use tracecast_runtime::Tensor;

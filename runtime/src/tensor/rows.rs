@@ -1,4 +1,5 @@
-//! Parts of host tensors, and tensors from parts: rows, ranges along an axis, single elements. Nothing here computes; that is for programs.
+//! Parts of host tensors, and tensors from parts: rows, ranges along an axis, single elements.
+//! Nothing here computes; that is for programs.
 
 use super::{Element, Tensor, checked};
 use crate::error::{Error, Result};
@@ -68,7 +69,8 @@ impl Tensor {
         )
     }
 
-    /// The elements, one list for each row along the last axis: `x.tolist()` of a matrix. A tensor without axes is one row of one element.
+    /// The elements, one list for each row along the last axis: `x.tolist()` of a matrix. A tensor
+    /// without axes is one row of one element.
     ///
     /// # Errors
     /// If they are of another dtype; see [`Tensor::cast`].
@@ -114,7 +116,8 @@ impl Tensor {
         part.reshape(self.shape().iter().skip(1).copied().collect::<Shape>())
     }
 
-    /// The parts at these positions of the first axis, in this order: `x[[3, 1]]`. A position may stand there more than once.
+    /// The parts at these positions of the first axis, in this order: `x[[3, 1]]`. A position may
+    /// stand there more than once.
     ///
     /// ```
     /// use tracecast_runtime::Tensor;
@@ -141,7 +144,8 @@ impl Tensor {
         Ok(Tensor::from(part))
     }
 
-    /// The positions of one axis that lie in a range: `x[:, 1:3]` is `x.slice(1, 1..3)`, `x[10:]` is `x.slice(0, 10..)`.
+    /// The positions of one axis that lie in a range: `x[:, 1:3]` is `x.slice(1, 1..3)`, `x[10:]`
+    /// is `x.slice(0, 10..)`.
     ///
     /// ```
     /// use tracecast_runtime::Tensor;

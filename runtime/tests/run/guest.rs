@@ -1,4 +1,5 @@
-//! A device with a queue: the interpreter on a thread of its own, which is held, counted, and made to fail.
+//! A device with a queue: the interpreter on a thread of its own, which is held, counted, and made
+//! to fail.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

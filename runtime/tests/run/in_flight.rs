@@ -174,7 +174,8 @@ fn stores_beside_one_another_keep_their_state() {
     }
 }
 
-/// Entries of one store on two devices: the fault of each is told, and neither takes back what the other did.
+/// Entries of one store on two devices: the fault of each is told, and neither takes back what the
+/// other did.
 #[test]
 fn each_device_of_a_store_tells_its_own_fault() {
     let one = fused(|t| {

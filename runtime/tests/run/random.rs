@@ -1,5 +1,5 @@
-//! Random programs: planned and run step by step, they give what the interpreter gives for the graph, and a failed step changes
-//! nothing.
+//! Random programs: planned and run step by step, they give what the interpreter gives for the
+//! graph, and a failed step changes nothing.
 
 use crate::support::{Map, launch, load, vector};
 use std::collections::HashMap;

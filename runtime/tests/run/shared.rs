@@ -177,7 +177,8 @@ fn reads_do_not_tell_the_faults_of_others() {
     assert_eq!(both(&store), 1.0);
 }
 
-/// Who has memory to give up is asked for it, but not because a step before failed for want of memory.
+/// Who has memory to give up is asked for it, but not because a step before failed for want of
+/// memory.
 #[test]
 fn room_is_made_for_a_run_and_not_for_the_one_before() {
     let guest = Guest::new("npu", 2);

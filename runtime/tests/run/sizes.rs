@@ -1,4 +1,5 @@
-//! Programs whose sizes are names: one set of code on a device that takes names, numbers for one that does not, and one arena.
+//! Programs whose sizes are names: one set of code on a device that takes names, numbers for one
+//! that does not, and one arena.
 
 use super::support::{Fallible, fused, launch};
 use super::{floats, state, store};
@@ -20,7 +21,8 @@ graph @sized(%x: f32[n, 4], %i: i64[1, 4], %s: f32[4] state) {
   return rows = %1, picked = %4
 }";
 
-/// A kernel for each node of the program, in which `n` is `10000` at most if it is not said otherwise.
+/// A kernel for each node of the program, in which `n` is `10000` at most if it is not said
+/// otherwise.
 fn sized(most: &str) -> Verified {
     let core: Graph = text::parse(&CORE.replace("10000", most)).unwrap();
     let kernels: Vec<Kernel> = core

@@ -1,4 +1,5 @@
-//! What a device is told of operands that last: the same version of a memory never holds two things.
+//! What a device is told of operands that last: the same version of a memory never holds two
+//! things.
 
 use super::{state, store, tensor};
 use crate::support::{add, double, fused, launch, limit, vector};
@@ -11,7 +12,8 @@ use tracecast_runtime::{
     Result, Store,
 };
 
-/// The bytes of every version that a kernel was given, and how often it was given one of them again.
+/// The bytes of every version that a kernel was given, and how often it was given one of them
+/// again.
 #[derive(Debug, Default)]
 struct Seen {
     versions: HashMap<u64, Vec<u8>>,

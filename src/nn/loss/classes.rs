@@ -7,7 +7,8 @@ use tracecast_ir::ops::nn::{Losses, Regressions};
 use tracecast_runtime::Tensor;
 
 losses! {
-    /// The cross entropy of logits `[N, C, …]` or `[C]`, against indices `[N, …]` of i64 or probabilities in the shape of the logits:
+    /// The cross entropy of logits `[N, C, …]` or `[C]`, against indices `[N, …]` of i64 or
+    /// probabilities in the shape of the logits:
     /// [`torch.nn.CrossEntropyLoss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html).
     CrossEntropyLoss {
         /// Without the examples that have this index, in the place of -100.
@@ -21,7 +22,8 @@ losses! {
         target, weight, own.reduction.word(), Some(own.ignore_index), Some(own.label_smoothing),
     );
 
-    /// The negative of the logarithm of a probability that a class has, in `[N, C, …]` or `[C]`, for indices `[N, …]` of i64:
+    /// The negative of the logarithm of a probability that a class has, in `[N, C, …]` or `[C]`,
+    /// for indices `[N, …]` of i64:
     /// [`torch.nn.NLLLoss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.NLLLoss.html).
     NllLoss {
         /// Without the examples that have this index, in the place of -100.
@@ -33,13 +35,15 @@ losses! {
         x.nll_loss(target, weight, own.reduction.word(), Some(own.ignore_index))
     };
 
-    /// The cross entropy of probabilities beside probabilities: [`torch.nn.BCELoss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.BCELoss.html).
+    /// The cross entropy of probabilities beside probabilities:
+    /// [`torch.nn.BCELoss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.BCELoss.html).
     BceLoss {} weights {
         /// With a weight for each element, which broadcasts.
         weight
     } takes (x, target) = |own| x.binary_cross_entropy(target, weight, own.reduction.word());
 
-    /// The cross entropy of logits, whose [`Sigmoid`](crate::nn::Sigmoid) are probabilities, beside probabilities:
+    /// The cross entropy of logits, whose [`Sigmoid`](crate::nn::Sigmoid) are probabilities, beside
+    /// probabilities:
     /// [`torch.nn.BCEWithLogitsLoss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.BCEWithLogitsLoss.html).
     BceWithLogitsLoss {} weights {
         /// With a weight for each element, which broadcasts.

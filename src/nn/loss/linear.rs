@@ -5,11 +5,13 @@ use crate::nn::{Context, Layer, Linear};
 use tracecast_ir::{DType, Size, Var};
 use tracecast_runtime::Tensor;
 
-/// The cross entropy of what a matrix product without bias makes of `x`: `torch.nn.LinearCrossEntropyLoss`.
+/// The cross entropy of what a matrix product without bias makes of `x`:
+/// `torch.nn.LinearCrossEntropyLoss`.
 ///
-/// `x` is `[N, inputs]`, the target `[N, …]` of i64 with the sizes of [`outputs`](Self::outputs) behind the batch, or probabilities
-/// `[N, classes, …]`. The parameter is `linear.weight`, `[classes · …, inputs]`, and starts as that of [`Linear`]; the weights of classes
-/// are the buffer `weight`.
+/// `x` is `[N, inputs]`, the target `[N, …]` of i64 with the sizes of [`outputs`](Self::outputs)
+/// behind the batch, or probabilities `[N, classes, …]`. The parameter is `linear.weight`,
+/// `[classes · …, inputs]`, and starts as that of [`Linear`]; the weights of classes are the buffer
+/// `weight`.
 ///
 /// ```
 /// use tracecast::nn::{Layer, LinearCrossEntropyLoss};

@@ -7,7 +7,8 @@ use tracecast_ir::ops::nn::{Margins, Regressions};
 use tracecast_runtime::Tensor;
 
 losses! {
-    /// How far the first operand is from above the second by the margin where the target is 1, below it where it is -1:
+    /// How far the first operand is from above the second by the margin where the target is 1,
+    /// below it where it is -1:
     /// [`torch.nn.MarginRankingLoss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.MarginRankingLoss.html).
     MarginRankingLoss {
         /// With another margin than 0.
@@ -25,7 +26,8 @@ losses! {
         x.hinge_embedding_loss(target, Some(own.margin), own.reduction.word())
     };
 
-    /// `1 - cos` of two vectors where the target is 1, and how far `cos` is above the margin where it is -1:
+    /// `1 - cos` of two vectors where the target is 1, and how far `cos` is above the margin where
+    /// it is -1:
     /// [`torch.nn.CosineEmbeddingLoss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.CosineEmbeddingLoss.html).
     CosineEmbeddingLoss {
         /// With another margin than 0.
@@ -34,7 +36,8 @@ losses! {
         x1.cosine_embedding_loss(x2, target, Some(own.margin), own.reduction.word())
     };
 
-    /// `log(1 + exp(-target * x))` for targets of 1 and -1: [`torch.nn.SoftMarginLoss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.SoftMarginLoss.html).
+    /// `log(1 + exp(-target * x))` for targets of 1 and -1:
+    /// [`torch.nn.SoftMarginLoss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.SoftMarginLoss.html).
     SoftMarginLoss {} takes (x, target) = |own| x.soft_margin_loss(target, own.reduction.word());
 
     /// How far the right class is from above each other one by the margin; indices of i64:
@@ -51,7 +54,8 @@ losses! {
         x.multi_margin_loss(target, weight, Some(own.p), Some(own.margin), own.reduction.word())
     };
 
-    /// How far each right class is from above each other one by 1; a row of indices of i64 ends with -1:
+    /// How far each right class is from above each other one by 1; a row of indices of i64 ends
+    /// with -1:
     /// [`torch.nn.MultiLabelMarginLoss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiLabelMarginLoss.html).
     MultiLabelMarginLoss {} takes (x, target) = |own| {
         x.multilabel_margin_loss(target, own.reduction.word())
@@ -66,8 +70,9 @@ losses! {
         x.multilabel_soft_margin_loss(target, weight, own.reduction.word())
     };
 
-    /// How far the distance from the positive example is from below that from the negative one by the margin; it takes vectors, positive
-    /// and negative examples: [`torch.nn.TripletMarginLoss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.TripletMarginLoss.html).
+    /// How far the distance from the positive example is from below that from the negative one by
+    /// the margin; it takes vectors, positive and negative examples:
+    /// [`torch.nn.TripletMarginLoss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.TripletMarginLoss.html).
     TripletMarginLoss {
         /// With another margin than 1.
         margin: f64 = 1.0,
@@ -75,7 +80,8 @@ losses! {
         p: f64 = 2.0,
         /// With another number than 1e-6 added to each difference.
         eps: f64 = 1e-6,
-        /// Whether the negative example may be compared with the positive one, where that is nearer; not by default.
+        /// Whether the negative example may be compared with the positive one, where that is
+        /// nearer; not by default.
         swap: bool = false,
     } takes (x, positive, negative) = |own| x.triplet_margin_loss(
         positive, negative, Some(own.margin), Some(own.p), Some(own.eps), own.swap, own.reduction.word(),

@@ -1,4 +1,5 @@
-//! Losses as layers, under PyTorch's names and with its defaults. Each takes the answers of a model and what they should be.
+//! Losses as layers, under PyTorch's names and with its defaults. Each takes the answers of a model
+//! and what they should be.
 //!
 //! What they give is the mean of the losses, their sum, or each of them: see [`Reduction`].
 
@@ -49,7 +50,8 @@ fn weights<'t>(cx: &Context<'t>, name: &str, given: Option<&Tensor>) -> Option<V
     given.map(|numbers| cx.numbers(name, numbers))
 }
 
-/// A loss: its settings with their defaults, weights that are buffers, what it takes, and the function.
+/// A loss: its settings with their defaults, weights that are buffers, what it takes, and the
+/// function.
 macro_rules! losses {
     ($($(#[$doc:meta])* $name:ident {
         $($(#[$about:meta])* $field:ident: $ty:ty = $absent:expr,)*

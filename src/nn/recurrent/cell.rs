@@ -1,4 +1,5 @@
-//! One step of a recurrent layer, and the cells that are this step alone: [`RnnCell`], [`GruCell`] and [`LstmCell`].
+//! One step of a recurrent layer, and the cells that are this step alone: [`RnnCell`], [`GruCell`]
+//! and [`LstmCell`].
 
 use super::{Nonlinearity, Steps};
 use crate::nn::linear::within;
@@ -115,21 +116,27 @@ macro_rules! cells {
 }
 
 cells! {
-    /// A step of [`Rnn`](super::Rnn): [`torch.nn.RNNCell`](https://docs.pytorch.org/docs/stable/generated/torch.nn.RNNCell.html).
+    /// A step of [`Rnn`](super::Rnn):
+    /// [`torch.nn.RNNCell`](https://docs.pytorch.org/docs/stable/generated/torch.nn.RNNCell.html).
     ///
-    /// It takes `x`, `[N, inputs]` or `[inputs]`, and the state, `[N, hidden]` or `[hidden]`, zeros if absent; it gives the next state.
-    /// Its parameters are `weight_ih: [hidden, inputs]`, `weight_hh: [hidden, hidden]`, `bias_ih` and `bias_hh: [hidden]`, and start
-    /// evenly distributed within `1 / sqrt(hidden)` of zero.
+    /// It takes `x`, `[N, inputs]` or `[inputs]`, and the state, `[N, hidden]` or `[hidden]`, zeros
+    /// if absent; it gives the next state. Its parameters are `weight_ih: [hidden, inputs]`,
+    /// `weight_hh: [hidden, hidden]`, `bias_ih` and `bias_hh: [hidden]`, and start evenly
+    /// distributed within `1 / sqrt(hidden)` of zero.
     RnnCell { nonlinearity: Nonlinearity = Nonlinearity::Tanh } as nonlinearity.into(), Var<'t>,
         |given| given.map(|h| State { h, c: None }), |after| after.h;
-    /// A step of [`Gru`](super::Gru): [`torch.nn.GRUCell`](https://docs.pytorch.org/docs/stable/generated/torch.nn.GRUCell.html).
+    /// A step of [`Gru`](super::Gru):
+    /// [`torch.nn.GRUCell`](https://docs.pytorch.org/docs/stable/generated/torch.nn.GRUCell.html).
     ///
-    /// As [`RnnCell`], with the three gates reset, update and new one after the other: `weight_ih` is `[3 · hidden, inputs]`.
+    /// As [`RnnCell`], with the three gates reset, update and new one after the other: `weight_ih`
+    /// is `[3 · hidden, inputs]`.
     GruCell as Cell::Gru, Var<'t>, |given| given.map(|h| State { h, c: None }), |after| after.h;
-    /// A step of [`Lstm`](super::Lstm): [`torch.nn.LSTMCell`](https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTMCell.html).
+    /// A step of [`Lstm`](super::Lstm):
+    /// [`torch.nn.LSTMCell`](https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTMCell.html).
     ///
-    /// As [`RnnCell`], with the four gates input, forget, cell and output one after the other: `weight_ih` is `[4 · hidden, inputs]`.
-    /// The state is a pair: what it gives out and what it remembers.
+    /// As [`RnnCell`], with the four gates input, forget, cell and output one after the other:
+    /// `weight_ih` is `[4 · hidden, inputs]`. The state is a pair: what it gives out and what it
+    /// remembers.
     ///
     /// ```
     /// use tracecast::nn::{Context, Layer, LstmCell};

@@ -1,8 +1,9 @@
 //! Recurrent layers: [`Rnn`], [`Gru`] and [`Lstm`], and their steps as cells.
 //!
-//! A program has no loops, so the steps are recorded one after the other: the number of steps is pinned, and each length is a program
-//! of its own. What inputs contribute to gates is a matrix product for each step: as one product ahead of all steps, its gradient would be
-//! put together of as many pieces, which costs more than the product.
+//! A program has no loops, so the steps are recorded one after the other: the number of steps is
+//! pinned, and each length is a program of its own. What inputs contribute to gates is a matrix
+//! product for each step: as one product ahead of all steps, its gradient would be put together of
+//! as many pieces, which costs more than the product.
 
 mod cell;
 mod unroll;
@@ -34,8 +35,8 @@ impl From<Nonlinearity> for Cell {
     }
 }
 
-/// What a recurrent layer takes: its input, and the state before the first step, zeros if it is absent. Made of the input alone, or of
-/// a pair of both.
+/// What a recurrent layer takes: its input, and the state before the first step, zeros if it is
+/// absent. Made of the input alone, or of a pair of both.
 #[derive(Clone, Copy, Debug)]
 pub struct Steps<'t, S> {
     /// The input.
@@ -91,7 +92,8 @@ impl Settings {
         }
     }
 
-    /// The sizes of the parameters of a layer: all but the first take what both directions of the one before give.
+    /// The sizes of the parameters of a layer: all but the first take what both directions of the
+    /// one before give.
     fn sizes(&self, layer: usize) -> Sizes {
         let Settings { hidden, proj, bias, dtype, .. } = *self;
         let directions = if self.bidirectional { 2 } else { 1 };
@@ -100,7 +102,8 @@ impl Settings {
     }
 }
 
-/// Layers of steps: the name, a setting of its own, the kind, what the state is, and what is made of the states behind the last step.
+/// Layers of steps: the name, a setting of its own, the kind, what the state is, and what is made
+/// of the states behind the last step.
 macro_rules! layers {
     ($($(#[$doc:meta])* $name:ident
         $(with $(#[$about:meta])* $field:ident: $ty:ty = $absent:expr)? ; as $kind:expr,
@@ -113,8 +116,8 @@ macro_rules! layers {
         }
 
         impl $name {
-            /// One layer from `inputs` numbers to a state of `hidden` numbers, in f32, with biases, in one direction; the input has the
-            /// steps along its first axis.
+            /// One layer from `inputs` numbers to a state of `hidden` numbers, in f32, with biases,
+            /// in one direction; the input has the steps along its first axis.
             pub fn new(inputs: usize, hidden: usize) -> Self {
                 $name { settings: Settings::new(inputs, hidden), $($field: $absent,)? }
             }
@@ -189,28 +192,35 @@ macro_rules! layers {
 }
 
 layers! {
-    /// `tanh(x · weight_ihᵀ + bias_ih + h · weight_hhᵀ + bias_hh)` step by step: [`torch.nn.RNN`](https://docs.pytorch.org/docs/stable/generated/torch.nn.RNN.html).
+    /// `tanh(x · weight_ihᵀ + bias_ih + h · weight_hhᵀ + bias_hh)` step by step:
+    /// [`torch.nn.RNN`](https://docs.pytorch.org/docs/stable/generated/torch.nn.RNN.html).
     ///
-    /// It takes `x`, `[L, N, inputs]`, with [`batch_first`](Self::batch_first) `[N, L, inputs]`, or `[L, inputs]`, and the state,
-    /// `[layers · directions, N, hidden]` or `[layers · directions, hidden]`. It gives what the last layer gives at each step, as many
-    /// axes with `directions · hidden` numbers, and the state behind the last step. `L` is a number: steps are recorded one by one.
+    /// It takes `x`, `[L, N, inputs]`, with [`batch_first`](Self::batch_first) `[N, L, inputs]`, or
+    /// `[L, inputs]`, and the state, `[layers · directions, N, hidden]` or
+    /// `[layers · directions, hidden]`. It gives what the last layer gives at each step, as many
+    /// axes with `directions · hidden` numbers, and the state behind the last step. `L` is a
+    /// number: steps are recorded one by one.
     ///
-    /// The parameters of layer `k` are `weight_ih_lk`, `weight_hh_lk`, `bias_ih_lk` and `bias_hh_lk`, those of the second direction with
-    /// `_reverse` behind; they start evenly distributed within `1 / sqrt(hidden)` of zero.
+    /// The parameters of layer `k` are `weight_ih_lk`, `weight_hh_lk`, `bias_ih_lk` and
+    /// `bias_hh_lk`, those of the second direction with `_reverse` behind; they start evenly
+    /// distributed within `1 / sqrt(hidden)` of zero.
     ///
     /// # Errors
-    /// Of the trace: another number of axes, other sizes, another dtype than that of the parameters, a number of steps that is a name.
+    /// Of the trace: another number of axes, other sizes, another dtype than that of the
+    /// parameters, a number of steps that is a name.
     Rnn with
         /// With another function than `tanh`.
         nonlinearity: Nonlinearity = Nonlinearity::Tanh; as nonlinearity.into(),
         Var<'t>, |given| given.map(|h| (h, None)), |after| after.0;
-    /// Gated recurrent units: [`torch.nn.GRU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.GRU.html). Sizes and names are those of
-    /// [`Rnn`], with three gates in each weight.
+    /// Gated recurrent units:
+    /// [`torch.nn.GRU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.GRU.html). Sizes
+    /// and names are those of [`Rnn`], with three gates in each weight.
     Gru; as Cell::Gru, Var<'t>, |given| given.map(|h| (h, None)), |after| after.0;
-    /// Long short-term memory: [`torch.nn.LSTM`](https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html).
+    /// Long short-term memory:
+    /// [`torch.nn.LSTM`](https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html).
     ///
-    /// Sizes and names are those of [`Rnn`], with four gates in each weight. The state is a pair: what is given out, and what is
-    /// remembered, `[layers · directions, N, hidden]`.
+    /// Sizes and names are those of [`Rnn`], with four gates in each weight. The state is a pair:
+    /// what is given out, and what is remembered, `[layers · directions, N, hidden]`.
     ///
     /// ```
     /// use tracecast::nn::{Context, Layer, Lstm};
@@ -236,7 +246,8 @@ layers! {
 }
 
 impl Lstm {
-    /// With what is given out projected to that many numbers, fewer than there are hidden ones; 0 for none. The parameters are `weight_hr_lk`, `[proj, hidden]`.
+    /// With what is given out projected to that many numbers, fewer than there are hidden ones; 0
+    /// for none. The parameters are `weight_hr_lk`, `[proj, hidden]`.
     #[must_use]
     pub fn proj(mut self, proj: usize) -> Self {
         self.settings.proj = Some(proj).filter(|proj| *proj > 0);

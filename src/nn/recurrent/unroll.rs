@@ -147,8 +147,8 @@ fn record<'t>(
     }
 }
 
-/// The positions of an axis, whose gradients are put together in one piece: those of as many slices would be sums of as many tensors of the
-/// whole size.
+/// The positions of an axis, whose gradients are put together in one piece: those of as many slices
+/// would be sums of as many tensors of the whole size.
 fn apart<'t>(cx: &Context<'t>, x: Var<'t>, axis: usize) -> Vec<Var<'t>> {
     let axis = axis as i64;
     CustomGrad::new().apply_list(

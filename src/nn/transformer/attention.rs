@@ -1,4 +1,5 @@
-//! [`MultiheadAttention`]: each position of the query as a mean of values, by how its query meets their keys.
+//! [`MultiheadAttention`]: each position of the query as a mean of values, by how its query meets
+//! their keys.
 
 use crate::entry::Start;
 use crate::nn::init;
@@ -6,7 +7,8 @@ use crate::nn::{Context, Layer, Linear, Values, dropout};
 use tracecast_ir::functions::MultiHead;
 use tracecast_ir::{DType, TensorType, Var};
 
-/// What [`MultiheadAttention`] takes: made of a tensor that attends to itself, or of query, key and value.
+/// What [`MultiheadAttention`] takes: made of a tensor that attends to itself, or of query, key and
+/// value.
 #[derive(Clone, Copy, Debug)]
 pub struct Attend<'t> {
     query: Var<'t>,
@@ -23,7 +25,8 @@ pub(super) struct Masks<'t> {
     pub(super) causal: bool,
 }
 
-/// The methods of what takes masks as [`Attend`] does: PyTorch's names of its mask and of its padding, and where they are kept.
+/// The methods of what takes masks as [`Attend`] does: PyTorch's names of its mask and of its
+/// padding, and where they are kept.
 macro_rules! masks {
     ($name:ident: $masks:ident, $mask:ident = $torch_mask:literal, $padding:ident = $torch_padding:literal) => {
         impl<'t> $name<'t> {
@@ -56,22 +59,22 @@ macro_rules! masks {
 pub(super) use masks;
 
 impl<'t> Attend<'t> {
-    /// `query` is `[L, N, width]`, with [`batch_first`](MultiheadAttention::batch_first) `[N, L, width]`, or `[L, width]`; key and value
-    /// have `S` in the place of `L`.
+    /// `query` is `[L, N, width]`, with [`batch_first`](MultiheadAttention::batch_first)
+    /// `[N, L, width]`, or `[L, width]`; key and value have `S` in the place of `L`.
     pub fn new(query: Var<'t>, key: Var<'t>, value: Var<'t>) -> Self {
         Attend { query, key, value, masks: Masks::default() }
     }
 
-    /// With a mask `[L, S]` or `[N · heads, L, S]`: true where a query must not see a key, or floats that are added to the scores.
-    /// PyTorch's `attn_mask`.
+    /// With a mask `[L, S]` or `[N · heads, L, S]`: true where a query must not see a key, or
+    /// floats that are added to the scores. PyTorch's `attn_mask`.
     #[must_use]
     pub fn mask(mut self, mask: Var<'t>) -> Self {
         self.masks.mask = Some(mask);
         self
     }
 
-    /// With a mask `[N, S]`, or `[S]` without a batch: true where a key is padding, or floats that are added to the scores. PyTorch's
-    /// `key_padding_mask`.
+    /// With a mask `[N, S]`, or `[S]` without a batch: true where a key is padding, or floats that
+    /// are added to the scores. PyTorch's `key_padding_mask`.
     #[must_use]
     pub fn key_padding(mut self, padding: Var<'t>) -> Self {
         self.masks.padding = Some(padding);
@@ -109,18 +112,22 @@ impl<'t> Values<'t> for Attend<'t> {
     }
 }
 
-/// `softmax(query · keyᵀ / sqrt(width / heads)) · value` in several heads, with a matrix product in front of each operand and behind:
+/// `softmax(query · keyᵀ / sqrt(width / heads)) · value` in several heads, with a matrix product in
+/// front of each operand and behind:
 /// [`torch.nn.MultiheadAttention`](https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html).
 ///
-/// It takes an [`Attend`] and gives a result like the query, and the weights of the keys, `[N, L, S]` or `[L, S]`: their mean over the
-/// heads. As in PyTorch weights are a tensor of all queries and keys, and attention is computed op by op, unless they are not asked for:
-/// [`without_weights`](Self::without_weights) attention is one kernel, whose memory grows with the length alone.
+/// It takes an [`Attend`] and gives a result like the query, and the weights of the keys,
+/// `[N, L, S]` or `[L, S]`: their mean over the heads. As in PyTorch weights are a tensor of all
+/// queries and keys, and attention is computed op by op, unless they are not asked for:
+/// [`without_weights`](Self::without_weights) attention is one kernel, whose memory grows with the
+/// length alone.
 ///
 /// A query that sees no key has zeros in front of the last product, and weights of zero.
 ///
-/// The parameters are `in_proj_weight: [3 · width, width]` (or `q_proj_weight`, `k_proj_weight` and `v_proj_weight` where keys or values
-/// have another width), `in_proj_bias: [3 · width]`, `out_proj.weight` and `out_proj.bias`, and with
-/// [`bias_kv`](Self::bias_kv) `bias_k` and `bias_v: [1, 1, width]`. Their starts are PyTorch's.
+/// The parameters are `in_proj_weight: [3 · width, width]` (or `q_proj_weight`, `k_proj_weight` and
+/// `v_proj_weight` where keys or values have another width), `in_proj_bias: [3 · width]`,
+/// `out_proj.weight` and `out_proj.bias`, and with [`bias_kv`](Self::bias_kv) `bias_k` and
+/// `bias_v: [1, 1, width]`. Their starts are PyTorch's.
 ///
 /// ```
 /// use tracecast::nn::{Attend, Context, Layer, MultiheadAttention};
@@ -140,8 +147,8 @@ impl<'t> Values<'t> for Attend<'t> {
 /// ```
 ///
 /// # Errors
-/// Of the trace: a width that the heads do not divide, other numbers of axes or sizes, masks of another shape or of integers, a dropout
-/// that is no probability.
+/// Of the trace: a width that the heads do not divide, other numbers of axes or sizes, masks of
+/// another shape or of integers, a dropout that is no probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MultiheadAttention {
     width: usize,
@@ -158,7 +165,8 @@ pub struct MultiheadAttention {
 }
 
 impl MultiheadAttention {
-    /// Over `width` numbers in that many heads, in f32, with biases; the batch lies along the second axis.
+    /// Over `width` numbers in that many heads, in f32, with biases; the batch lies along the
+    /// second axis.
     pub fn new(width: usize, heads: usize) -> Self {
         MultiheadAttention {
             width,
@@ -224,7 +232,8 @@ impl MultiheadAttention {
         self
     }
 
-    /// Gives the weights of each head, `[N, heads, L, S]` or `[heads, L, S]`, and not their mean: PyTorch's `average_attn_weights=False`.
+    /// Gives the weights of each head, `[N, heads, L, S]` or `[heads, L, S]`, and not their mean:
+    /// PyTorch's `average_attn_weights=False`.
     #[must_use]
     pub fn weights_per_head(mut self) -> Self {
         self.per_head = true;

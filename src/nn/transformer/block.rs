@@ -34,7 +34,8 @@ impl<'t> Values<'t> for Source<'t> {
     }
 }
 
-/// What a decoder takes: made of its input and what the encoder gave, with masks for both as in [`Attend`].
+/// What a decoder takes: made of its input and what the encoder gave, with masks for both as in
+/// [`Attend`].
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'t> {
     pub(super) x: Var<'t>,
@@ -44,7 +45,8 @@ pub struct Target<'t> {
 }
 
 impl<'t> Target<'t> {
-    /// `x` is `[T, N, width]`, with `batch_first` `[N, T, width]`, or `[T, width]`; the memory has `L` in the place of `T`.
+    /// `x` is `[T, N, width]`, with `batch_first` `[N, T, width]`, or `[T, width]`; the memory has
+    /// `L` in the place of `T`.
     pub fn new(x: Var<'t>, memory: Var<'t>) -> Self {
         Target { x, memory, masks: Masks::default(), memory_masks: Masks::default() }
     }
@@ -120,7 +122,8 @@ impl Settings {
 /// Attention of a sequence to itself and two matrix products, each added to what it is made of:
 /// [`torch.nn.TransformerEncoderLayer`](https://docs.pytorch.org/docs/stable/generated/torch.nn.TransformerEncoderLayer.html).
 ///
-/// It takes a [`Source`] and gives a tensor of its type. The parameters are those of `self_attn`, `linear1`, `linear2`, `norm1` and `norm2`.
+/// It takes a [`Source`] and gives a tensor of its type. The parameters are those of `self_attn`,
+/// `linear1`, `linear2`, `norm1` and `norm2`.
 ///
 /// ```
 /// use tracecast::nn::{Layer, TransformerEncoderLayer};
@@ -166,11 +169,12 @@ impl Layer for TransformerEncoderLayer {
     }
 }
 
-/// Attention of a sequence to itself, to what an encoder gave, and two matrix products, each added to what it is made of:
+/// Attention of a sequence to itself, to what an encoder gave, and two matrix products, each added
+/// to what it is made of:
 /// [`torch.nn.TransformerDecoderLayer`](https://docs.pytorch.org/docs/stable/generated/torch.nn.TransformerDecoderLayer.html).
 ///
-/// It takes a [`Target`] and gives a tensor of the type of its input. The parameters are those of `self_attn`, `multihead_attn`, `linear1`,
-/// `linear2`, `norm1`, `norm2` and `norm3`.
+/// It takes a [`Target`] and gives a tensor of the type of its input. The parameters are those of
+/// `self_attn`, `multihead_attn`, `linear1`, `linear2`, `norm1`, `norm2` and `norm3`.
 ///
 /// # Errors
 /// Of the trace: as [`MultiheadAttention`].

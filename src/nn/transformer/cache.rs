@@ -8,10 +8,12 @@ use tracecast_ir::ops::scatter::Scatters;
 use tracecast_ir::ops::view::Views;
 use tracecast_ir::{DType, Shape, Size, TensorType, Var};
 
-/// Keys and values of a layer of attention, `[batch, heads, capacity, width]` each: state, of which a run writes the rows of new positions in place and reads those that
-/// are filled. How many these are is a size that a run is given.
+/// Keys and values of a layer of attention, `[batch, heads, capacity, width]` each: state, of which
+/// a run writes the rows of new positions in place and reads those that are filled. How many these
+/// are is a size that a run is given.
 ///
-/// A run that would go beyond the capacity is refused, and a run that fails leaves the cache as it was.
+/// A run that would go beyond the capacity is refused, and a run that fails leaves the cache as it
+/// was.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KvCache {
     sizes: [usize; 4],
@@ -31,8 +33,10 @@ impl KvCache {
         self
     }
 
-    /// Puts keys and values `[batch, heads, new, width]` behind the `filled` positions that there are, and gives all of them: those of `filled + new` positions. The state is called
-    /// `cached_keys` and `cached_values` in the module of the context; a run whose store does not have it puts zeros there.
+    /// Puts keys and values `[batch, heads, new, width]` behind the `filled` positions that there
+    /// are, and gives all of them: those of `filled + new` positions. The state is called
+    /// `cached_keys` and `cached_values` in the module of the context; a run whose store does not
+    /// have it puts zeros there.
     ///
     /// # Errors
     /// Of the trace: other sizes, and more positions than there is room for.
@@ -55,12 +59,16 @@ impl KvCache {
         [extended("cached_keys", keys), extended("cached_values", values)]
     }
 
-    /// The same for sequences that have come to different lengths: keys and values `[batch, heads, new, width]` go behind the `lengths`, `i64[batch]`, of each. Gives those of
-    /// `largest + new` positions, and the mask `[batch, 1, new, largest + new]` by which attention sees what a sequence has: each of its new positions those up to itself.
-    /// Only the rows of new positions are written, and what lies behind the largest length is not read. Of sequences with fewer new positions than others the rest are filled with anything: the next run says their
-    /// lengths, and writes there.
+    /// The same for sequences that have come to different lengths: keys and values
+    /// `[batch, heads, new, width]` go behind the `lengths`, `i64[batch]`, of each. Gives those of
+    /// `largest + new` positions, and the mask `[batch, 1, new, largest + new]` by which attention
+    /// sees what a sequence has: each of its new positions those up to itself. Only the rows of new
+    /// positions are written, and what lies behind the largest length is not read. Of sequences
+    /// with fewer new positions than others the rest are filled with anything: the next run says
+    /// their lengths, and writes there.
     ///
-    /// A run with a length below zero or above `largest` fails and leaves the cache as it was. The lengths behind the new positions are the state `cached_lengths`.
+    /// A run with a length below zero or above `largest` fails and leaves the cache as it was. The
+    /// lengths behind the new positions are the state `cached_lengths`.
     ///
     /// # Errors
     /// Of the trace: other sizes, and more positions than there is room for.
@@ -106,7 +114,8 @@ impl KvCache {
             })
         };
         let all = [extended("cached_keys", keys), extended("cached_values", values)];
-        // What is not written into the caches alone is made of checked lengths: these are there before anything is written.
+        // What is not written into the caches alone is made of checked lengths: these are there
+        // before anything is written.
         let known = cx.here(|| lengths.check_range(0, largest + 1, None));
         let state = cx.started_buffer("cached_lengths", lengths.ty(), Start::Constant(0.0));
         cx.here(|| {
@@ -144,8 +153,8 @@ impl Window {
         of_each.add(lengths.tracer().iota(DType::I64, Shape::from([one, one, self.new, one]), 2))
     }
 
-    /// Where each number that is new goes. They are kept within the cache, so that nothing needs a check where they are written: a run with lengths that go beyond fails
-    /// before.
+    /// Where each number that is new goes. They are kept within the cache, so that nothing needs a
+    /// check where they are written: a run with lengths that go beyond fails before.
     fn rows(self, lengths: Var<'_>) -> Var<'_> {
         let [batch, heads, capacity, width] = self.sizes;
         let number = |n: usize| lengths.tracer().full(TensorType::scalar(DType::I64), n as f64);

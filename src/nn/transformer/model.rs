@@ -9,9 +9,11 @@ use crate::nn::init::xavier_uniform;
 use crate::nn::{Context, Layer, Values};
 use tracecast_ir::{DType, Var};
 
-/// Encoder layers one after the other: [`torch.nn.TransformerEncoder`](https://docs.pytorch.org/docs/stable/generated/torch.nn.TransformerEncoder.html).
+/// Encoder layers one after the other:
+/// [`torch.nn.TransformerEncoder`](https://docs.pytorch.org/docs/stable/generated/torch.nn.TransformerEncoder.html).
 ///
-/// It takes a [`Source`] and gives a tensor of its type. The layers are `layers.0`, `layers.1` and so on.
+/// It takes a [`Source`] and gives a tensor of its type. The layers are `layers.0`, `layers.1` and
+/// so on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransformerEncoder {
     layer: TransformerEncoderLayer,
@@ -46,9 +48,11 @@ impl Layer for TransformerEncoder {
     }
 }
 
-/// Decoder layers one after the other: [`torch.nn.TransformerDecoder`](https://docs.pytorch.org/docs/stable/generated/torch.nn.TransformerDecoder.html).
+/// Decoder layers one after the other:
+/// [`torch.nn.TransformerDecoder`](https://docs.pytorch.org/docs/stable/generated/torch.nn.TransformerDecoder.html).
 ///
-/// It takes a [`Target`] and gives a tensor of the type of its input. The layers are `layers.0`, `layers.1` and so on.
+/// It takes a [`Target`] and gives a tensor of the type of its input. The layers are `layers.0`,
+/// `layers.1` and so on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransformerDecoder {
     layer: TransformerDecoderLayer,
@@ -94,7 +98,8 @@ pub struct Translate<'t> {
 }
 
 impl<'t> Translate<'t> {
-    /// `source` is what an encoder takes, with its masks, and `target` `[T, N, width]`, with `batch_first` `[N, T, width]`, or `[T, width]`.
+    /// `source` is what an encoder takes, with its masks, and `target` `[T, N, width]`, with
+    /// `batch_first` `[N, T, width]`, or `[T, width]`.
     pub fn new(source: impl Into<Source<'t>>, target: Var<'t>) -> Self {
         let (masks, memory_masks) = Default::default();
         Translate { source: source.into(), target, masks, memory_masks }
@@ -117,10 +122,11 @@ impl<'t> Values<'t> for Translate<'t> {
     }
 }
 
-/// An encoder and a decoder with norms behind them: [`torch.nn.Transformer`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Transformer.html).
+/// An encoder and a decoder with norms behind them:
+/// [`torch.nn.Transformer`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Transformer.html).
 ///
-/// It takes a [`Translate`] and gives a tensor of the type of the target. The parameters are those of `encoder` and `decoder`; all that have
-/// more than one axis start as [`xavier_uniform`].
+/// It takes a [`Translate`] and gives a tensor of the type of the target. The parameters are those
+/// of `encoder` and `decoder`; all that have more than one axis start as [`xavier_uniform`].
 ///
 /// ```
 /// use tracecast::nn::{Context, Layer, Transformer};
@@ -148,7 +154,8 @@ pub struct Transformer {
 }
 
 impl Transformer {
-    /// Over `width` numbers with that many heads, six layers each, in f32; the batch lies along the second axis.
+    /// Over `width` numbers with that many heads, six layers each, in f32; the batch lies along the
+    /// second axis.
     pub fn new(width: usize, heads: usize) -> Self {
         Transformer { settings: Settings::new(width, heads), layers: [6, 6] }
     }

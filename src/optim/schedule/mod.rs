@@ -1,9 +1,10 @@
 //! [`Schedule`]: a learning rate as a function of the count of steps, computed in the program.
 //!
-//! The count is a state of the program, which a skipped step leaves as it is: with a loss scaler the rate follows the steps that were
-//! taken. [`Schedule::count_skipped`] asks for the other. The formulae are the closed ones of
-//! [`torch.optim.lr_scheduler`](https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate), in f64; step numbers
-//! start at 0.
+//! The count is a state of the program, which a skipped step leaves as it is: with a loss scaler
+//! the rate follows the steps that were taken. [`Schedule::count_skipped`] asks for the other. The
+//! formulae are the closed ones of
+//! [`torch.optim.lr_scheduler`](https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate),
+//! in f64; step numbers start at 0.
 
 mod one_cycle;
 
@@ -90,17 +91,20 @@ impl Schedule {
         Schedule::of(Curve::Exponential { rate, factor })
     }
 
-    /// Half a cosine from `rate` down to `least` in `steps` steps (`CosineAnnealingLR`); then it stays, where PyTorch's rises again.
+    /// Half a cosine from `rate` down to `least` in `steps` steps (`CosineAnnealingLR`); then it
+    /// stays, where PyTorch's rises again.
     pub fn cosine(rate: f64, steps: u64, least: f64) -> Self {
         Schedule::of(Curve::Cosine { rate, steps, least })
     }
 
-    /// In a straight line from `rate * from` to `rate * to` in `steps` steps (`LinearLR`); then it stays.
+    /// In a straight line from `rate * from` to `rate * to` in `steps` steps (`LinearLR`); then it
+    /// stays.
     pub fn linear(rate: f64, from: f64, to: f64, steps: u64) -> Self {
         Schedule::of(Curve::Linear { rate, from, to, steps })
     }
 
-    /// Up and down again in `steps` steps (`OneCycleLR`), with PyTorch's defaults; then it stays, where PyTorch's refuses to go on.
+    /// Up and down again in `steps` steps (`OneCycleLR`), with PyTorch's defaults; then it stays,
+    /// where PyTorch's refuses to go on.
     pub fn one_cycle(max_rate: f64, steps: u64) -> Self {
         OneCycle::new(max_rate, steps).into()
     }
@@ -112,7 +116,8 @@ impl Schedule {
         self
     }
 
-    /// A straight line from `from` times the first rate up to it in `steps` steps, and then this one.
+    /// A straight line from `from` times the first rate up to it in `steps` steps, and then this
+    /// one.
     #[must_use]
     pub fn warm_up(self, steps: u64, from: f64) -> Self {
         let first = Schedule::linear(self.rate(0), from, 1.0, steps);
@@ -131,7 +136,8 @@ impl Schedule {
         self.skipped
     }
 
-    /// The rate of the step of that number, counted from 0, within a trace: f64 from an f64 without axes.
+    /// The rate of the step of that number, counted from 0, within a trace: f64 from an f64 without
+    /// axes.
     #[track_caller]
     pub fn at<'t>(&self, step: Var<'t>) -> Var<'t> {
         self.curve.at(step)

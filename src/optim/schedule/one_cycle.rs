@@ -4,7 +4,8 @@ use std::f64::consts::PI;
 use tracecast_ir::Var;
 use tracecast_ir::ops::elementwise::Elementwise;
 
-/// The rates of [`torch.optim.lr_scheduler.OneCycleLR`](https://docs.pytorch.org/docs/stable/generated/torch.optim.lr_scheduler.OneCycleLR.html)
+/// The rates of
+/// [`torch.optim.lr_scheduler.OneCycleLR`](https://docs.pytorch.org/docs/stable/generated/torch.optim.lr_scheduler.OneCycleLR.html)
 /// without its cycle of momentum.
 ///
 /// ```
@@ -32,8 +33,9 @@ struct Phase {
 }
 
 impl OneCycle {
-    /// With the highest rate, the number of steps, and PyTorch's defaults: up along half a cosine in 0.3 of the steps from a 25th of
-    /// the highest rate, then down along another to a 10,000th of the first.
+    /// With the highest rate, the number of steps, and PyTorch's defaults: up along half a cosine
+    /// in 0.3 of the steps from a 25th of the highest rate, then down along another to a 10,000th
+    /// of the first.
     pub fn new(max_rate: f64, steps: u64) -> Self {
         OneCycle {
             max_rate,

@@ -13,7 +13,8 @@ pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Compares the types of inputs, the program and the entries of the store that it uses and that ranks have in common; the first difference is an error on every rank.
+/// Compares the types of inputs, the program and the entries of the store that it uses and that
+/// ranks have in common; the first difference is an error on every rank.
 pub(super) fn compare(
     ranks: &dyn Collective,
     program: &Compiled,

@@ -26,18 +26,23 @@ use tracecast_ir::op::Across;
 use tracecast_runtime::collective::{Label, Transfer};
 use tracecast_runtime::{Collective, Error, Store, Tensor};
 
-/// A training step on many ranks: each has all parameters and a part of the batch, and takes the step that one rank would take with the whole batch.
+/// A training step on many ranks: each has all parameters and a part of the batch, and takes the
+/// step that one rank would take with the whole batch.
 ///
-/// * The loss and the gradients are means over all ranks. Gradients are added up **before** they are checked, so that all ranks skip a step or none
-///   does, and have the same loss scale and the same parameters, bit for bit.
-/// * A rank has the rows of the batch that follow those of the rank before it. What is drawn at random, as by a
-///   [`Dropout`](crate::nn::Dropout), is what a run with all rows draws for them. Of [micro-batches](crate::TrainStepBuilder::micro_batches),
-///   the first of all ranks are one micro-batch of the whole; only the sum of their gradients is exchanged.
-/// * Before the first step of a program, ranks compare what it is, the types of its inputs and every entry of their stores that it uses, the seed among
-///   them. State that a step writes from the rows of each rank, as the running means of a norm over the batch are, differs from rank to rank: of that
-///   only the types are compared, a [warning](CompileReport::warnings) tells of it, and a checkpoint has that of rank 0.
-/// * If a rank is late or leaves, the others end with [`Error::Rank`](crate::runtime::Error::Rank), and every store holds the last step that this rank
-///   has completed.
+/// * The loss and the gradients are means over all ranks. Gradients are added up **before** they
+///   are checked, so that all ranks skip a step or none does, and have the same loss scale and the
+///   same parameters, bit for bit.
+/// * A rank has the rows of the batch that follow those of the rank before it. What is drawn at
+///   random, as by a [`Dropout`](crate::nn::Dropout), is what a run with all rows draws for them.
+///   Of [micro-batches](crate::TrainStepBuilder::micro_batches), the first of all ranks are one
+///   micro-batch of the whole; only the sum of their gradients is exchanged.
+/// * Before the first step of a program, ranks compare what it is, the types of its inputs and
+///   every entry of their stores that it uses, the seed among them. State that a step writes from
+///   the rows of each rank, as the running means of a norm over the batch are, differs from rank to
+///   rank: of that only the types are compared, a [warning](CompileReport::warnings) tells of it,
+///   and a checkpoint has that of rank 0.
+/// * If a rank is late or leaves, the others end with [`Error::Rank`](crate::runtime::Error::Rank),
+///   and every store holds the last step that this rank has completed.
 ///
 /// ```
 /// use std::time::Duration;
@@ -93,7 +98,8 @@ const SAVE: u64 = 3;
 const AGREE: u64 = 4;
 
 impl TrainStep {
-    /// The same step on many ranks, of which `ranks` is this one. Each rank makes one, with the same settings.
+    /// The same step on many ranks, of which `ranks` is this one. Each rank makes one, with the
+    /// same settings.
     ///
     /// [`collective::threads`](crate::runtime::collective::threads) gives ranks within a process.
     pub fn data_parallel(&self, ranks: impl Collective + 'static) -> DataParallel {
@@ -115,16 +121,17 @@ impl TrainStep {
 }
 
 impl DataParallel {
-    /// With inputs that are the same on all ranks; all others have a row of the batch at each position of their first axis. Inputs without axes are
-    /// the same anyway.
+    /// With inputs that are the same on all ranks; all others have a row of the batch at each
+    /// position of their first axis. Inputs without axes are the same anyway.
     #[must_use]
     pub fn same_inputs(mut self, names: &[&str]) -> Self {
         self.same.extend(names.iter().map(|name| (*name).to_owned()));
         self
     }
 
-    /// With batches of which ranks may have different numbers of rows, as the last one of an epoch: every row counts as much as any other. Otherwise that
-    /// is an error. The ranks tell each other their rows before each step.
+    /// With batches of which ranks may have different numbers of rows, as the last one of an epoch:
+    /// every row counts as much as any other. Otherwise that is an error. The ranks tell each other
+    /// their rows before each step.
     #[must_use]
     pub fn uneven(mut self, uneven: bool) -> Self {
         self.uneven = uneven;
@@ -160,9 +167,10 @@ impl DataParallel {
     /// Takes one step, together with all other ranks; `inputs` have this rank's rows of the batch.
     ///
     /// # Errors
-    /// As [`TrainStep::run`]; if the ranks disagree on the program, the types of its inputs or the entries of their stores; if a rank has another number of
-    /// rows, unless that was [asked for](DataParallel::uneven); if a rank is late, or has left. The store is as it was before. A rank that fails
-    /// by itself ends the others, which are told why.
+    /// As [`TrainStep::run`]; if the ranks disagree on the program, the types of its inputs or the
+    /// entries of their stores; if a rank has another number of rows, unless that was
+    /// [asked for](DataParallel::uneven); if a rank is late, or has left. The store is as it was
+    /// before. A rank that fails by itself ends the others, which are told why.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<StepResult> {
         let step = self.next_step();
         self.take(store, inputs, step).inspect_err(|error| {
@@ -190,7 +198,8 @@ impl DataParallel {
             }
             Err(error) => {
                 for name in missing {
-                    // An entry that cannot be read back has never been used, so nothing is lost if it stays.
+                    // An entry that cannot be read back has never been used, so nothing is lost if
+                    // it stays.
                     let _ = store.remove(&name);
                 }
                 Err(error)
@@ -249,8 +258,8 @@ impl DataParallel {
         self.step.load(Ordering::Relaxed)
     }
 
-    /// Another program over the same model and the same store, which evaluates this rank's rows: as [`TrainStep::evaluation`]. For numbers over all
-    /// ranks, see [`mean`](DataParallel::mean).
+    /// Another program over the same model and the same store, which evaluates this rank's rows: as
+    /// [`TrainStep::evaluation`]. For numbers over all ranks, see [`mean`](DataParallel::mean).
     pub fn evaluation(
         &self,
         body: impl for<'t> Fn(&'t Trace, &Model<'_, 't>) + Send + Sync + 'static,
@@ -258,7 +267,8 @@ impl DataParallel {
         self.evaluation.evaluation(body)
     }
 
-    /// The mean of numbers over all ranks, each rank counting by its rows: the share of right answers, say. All ranks call it together.
+    /// The mean of numbers over all ranks, each rank counting by its rows: the share of right
+    /// answers, say. All ranks call it together.
     ///
     /// # Errors
     /// If a rank is late, has left, or does something else; if no rank has rows.

@@ -1,10 +1,12 @@
-//! State that a step writes from the rows of each rank, such as the running means of a norm over the batch: ranks do not have it in common.
+//! State that a step writes from the rows of each rank, such as the running means of a norm over
+//! the batch: ranks do not have it in common.
 
 use crate::explain::Warning;
 use tracecast_ir::op::{Exchange, Lower};
 use tracecast_ir::{Graph, Role};
 
-/// The names of the state whose next value depends on inputs of which each rank has its own, by a way on which ranks exchange nothing.
+/// The names of the state whose next value depends on inputs of which each rank has its own, by a
+/// way on which ranks exchange nothing.
 pub(super) fn written_from_own(graph: &Graph, is_own_input: impl Fn(&str) -> bool) -> Vec<String> {
     let mut is_own = vec![false; graph.ports().len()];
     for (own, port) in is_own.iter_mut().zip(graph.ports()) {

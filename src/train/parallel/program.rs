@@ -84,8 +84,8 @@ impl Compiled {
                 [FIRST, WEIGHT].contains(&name) || rows.divided.iter().any(|own| own == name)
             }),
         };
-        // What is compiled is the same for the same text, and so is the order of what ranks exchange. Ranks with other rows compare what they would
-        // run with a row each.
+        // What is compiled is the same for the same text, and so is the order of what ranks
+        // exchange. Ranks with other rows compare what they would run with a row each.
         let text = match given_types {
             Some(types) => of_a_row(recipe, options, &types, rows, &share)?.to_string(),
             None => traced.graph.to_string(),
@@ -176,7 +176,8 @@ impl Compiled {
         self.inputs.keys().map(String::as_str)
     }
 
-    /// The type of an input as ranks compare it: where batches may differ, without the number of rows.
+    /// The type of an input as ranks compare it: where batches may differ, without the number of
+    /// rows.
     pub(super) fn shown(&self, tensor: &Tensor) -> String {
         match tensor.shape().split_first() {
             Some((_, rest)) if self.uneven => format!("rows of {} {rest:?}", tensor.ty().dtype),
@@ -184,7 +185,8 @@ impl Compiled {
         }
     }
 
-    /// True for state that the step writes from the rows of this rank, which other ranks do not have.
+    /// True for state that the step writes from the rows of this rank, which other ranks do not
+    /// have.
     pub(super) fn writes_from_own_rows(&self, name: &str) -> bool {
         self.own.iter().any(|own| own == name)
     }
@@ -193,7 +195,8 @@ impl Compiled {
         self.state.iter().map(|(name, ty)| (name.as_str(), ty))
     }
 
-    /// A number that stands for what all ranks run; where batches may differ, for what they would run with a row each.
+    /// A number that stands for what all ranks run; where batches may differ, for what they would
+    /// run with a row each.
     pub(super) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

@@ -1,4 +1,5 @@
-//! Saving: rank 0 writes, and lets the others know that it still does, so that the deadline of exchanges does not limit how long that takes.
+//! Saving: rank 0 writes, and lets the others know that it still does, so that the deadline of
+//! exchanges does not limit how long that takes.
 
 use super::{DataParallel, SAVE};
 use crate::error::Result;
@@ -15,9 +16,11 @@ const BEAT: Duration = Duration::from_millis(50);
 const WRITING: &str = "\u{0}";
 
 impl DataParallel {
-    /// As [`TrainStep::save`](crate::TrainStep::save): rank 0 writes the file, and all ranks wait for it, however long that takes: the deadline holds for
-    /// what ranks hear of each other meanwhile. The file says nothing of the number of ranks, and any number goes on from it. State that a step writes
-    /// from the rows of each rank, as running means are, is that of rank 0.
+    /// As [`TrainStep::save`](crate::TrainStep::save): rank 0 writes the file, and all ranks wait
+    /// for it, however long that takes: the deadline holds for what ranks hear of each other
+    /// meanwhile. The file says nothing of the number of ranks, and any number goes on from it.
+    /// State that a step writes from the rows of each rank, as running means are, is that of rank
+    /// 0.
     ///
     /// # Errors
     /// As there, on every rank; if a rank is late or has left.

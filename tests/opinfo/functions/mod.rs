@@ -1,4 +1,5 @@
-//! Calls whose form here is another one than PyTorch's: functions made of ops, and ops with other arguments.
+//! Calls whose form here is another one than PyTorch's: functions made of ops, and ops with other
+//! arguments.
 
 mod activation;
 mod attention;

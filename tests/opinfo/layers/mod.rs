@@ -1,4 +1,5 @@
-//! Recorded layers: what they were made with, the names and types of their state, and what they answer.
+//! Recorded layers: what they were made with, the names and types of their state, and what they
+//! answer.
 
 mod channels;
 mod plain;
@@ -45,7 +46,8 @@ pub(crate) fn recorded(case: &Case, layer: &Recorded) -> Result<(Graph, usize), 
     Ok((graph, count))
 }
 
-/// In what the names and types that a layer keeps differ from those of PyTorch's `state_dict`. A generator is ours alone.
+/// In what the names and types that a layer keeps differ from those of PyTorch's `state_dict`. A
+/// generator is ours alone.
 fn wrong_state(entries: &[Entry], layer: &Recorded) -> Option<String> {
     let kept = entries.iter().filter(|entry| entry.start != Start::Seed);
     let text = |name: &str, ty: &TensorType| format!("{name}: {ty}");

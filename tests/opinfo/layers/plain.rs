@@ -1,4 +1,5 @@
-//! Layers that take tensors and give one: activations, losses, paddings, norms, tables and matrix products.
+//! Layers that take tensors and give one: activations, losses, paddings, norms, tables and matrix
+//! products.
 
 use super::settings::Settings;
 use super::{Made, one, three, two};

@@ -1,12 +1,15 @@
-//! A traced program run as PyTorch's eager mode would run it: op by op, with autocast asked before each op and a tape behind it.
+//! A traced program run as PyTorch's eager mode would run it: op by op, with autocast asked before
+//! each op and a tape behind it.
 //!
-//! It shares with the compiler the op table (what an op computes, its gradient) and the policies, and nothing else: no pass has
-//! part in it. What it adds is what PyTorch does around its ops:
+//! It shares with the compiler the op table (what an op computes, its gradient) and the policies,
+//! and nothing else: no pass has part in it. What it adds is what PyTorch does around its ops:
 //!
-//! * *autocast* (`aten/src/ATen/autocast_mode.cpp`): operands are cast one by one before an op; the cast of an f32 leaf that
-//!   requires a gradient is kept for the rest of the scope if the cache is on, every other cast is made anew;
-//! * *the engine* (`torch/csrc/autograd/engine.cpp`): what was recorded last is differentiated first; an op sends one gradient
-//!   along each operand, in order; a gradient that arrives is added to those that came before, in the dtype of the value.
+//! * *autocast* (`aten/src/ATen/autocast_mode.cpp`): operands are cast one by one before an op; the
+//!   cast of an f32 leaf that requires a gradient is kept for the rest of the scope if the cache is
+//!   on, every other cast is made anew;
+//! * *the engine* (`torch/csrc/autograd/engine.cpp`): what was recorded last is differentiated
+//!   first; an op sends one gradient along each operand, in order; a gradient that arrives is added
+//!   to those that came before, in the dtype of the value.
 
 mod ops;
 mod tape;

@@ -42,8 +42,8 @@ pub(super) fn alone(
     Ok(out.outputs.into_iter().map(|(_, value)| value).collect())
 }
 
-/// What the gradients of an op's operands are made of, and whose they are. The ports are the operands, the results, and the
-/// gradients of the results that have one.
+/// What the gradients of an op's operands are made of, and whose they are. The ports are the
+/// operands, the results, and the gradients of the results that have one.
 pub(super) fn gradient(
     rule: &Func<GradFn>,
     entry: &Entry,
@@ -79,7 +79,8 @@ pub(super) fn gradient(
         }
         for (i, (answer, ty)) in answers.into_iter().zip(operands).enumerate() {
             let Some(gradient) = answer.filter(|_| ty.dtype.is_float()) else { continue };
-            // As the engine does: what was broadcast is summed first, then the dtype is that of the operand.
+            // As the engine does: what was broadcast is summed first, then the dtype is that of the
+            // operand.
             t.output(&format!("g{i}"), gradient.sum_to(&ty.shape).to(ty.dtype));
             which.push(i);
         }

@@ -80,7 +80,8 @@ impl Tape {
         Ok(results)
     }
 
-    /// Runs the ops of a program made of the op table alone, its ports being these values; the slots of its results.
+    /// Runs the ops of a program made of the op table alone, its ports being these values; the
+    /// slots of its results.
     fn replay(&mut self, program: &Graph, ports: &[Slot]) -> Result<Vec<Slot>, String> {
         let mut slots: HashMap<ValueId, Slot> = HashMap::new();
         for (port, slot) in program.ports().iter().zip(ports) {
@@ -98,7 +99,8 @@ impl Tape {
         Ok(program.outputs().iter().map(|(_, id)| slots[id]).collect())
     }
 
-    /// The gradients of what was seeded with respect to each of `wrt`; `None` where nothing arrives.
+    /// The gradients of what was seeded with respect to each of `wrt`; `None` where nothing
+    /// arrives.
     pub(super) fn backward(
         &mut self,
         seeds: &[(Slot, Slot)],
@@ -199,7 +201,8 @@ impl Tape {
             }
             Body::Composite { grad: None, .. } => {
                 let program = ops::parts(entry, &operands, &results)?;
-                // The parts run again, on values of their own, so that what arrives at an operand is their sum.
+                // The parts run again, on values of their own, so that what arrives at an operand
+                // is their sum.
                 let mut own = Vec::new();
                 for slot in &entry.operands {
                     own.push(self.same(*slot)?);

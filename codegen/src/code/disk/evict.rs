@@ -7,8 +7,9 @@ use std::time::{Duration, SystemTime};
 /// A file that was begun so long ago is nobody's any more.
 const ABANDONED: Duration = Duration::from_secs(60 * 60);
 
-/// Removes compiled kernels, those whose file was touched longest ago first, until the rest takes three quarters of that many bytes, if all
-/// of them take more; and what processes that ended too soon have left. Only files of the cache's own names are touched.
+/// Removes compiled kernels, those whose file was touched longest ago first, until the rest takes
+/// three quarters of that many bytes, if all of them take more; and what processes that ended too
+/// soon have left. Only files of the cache's own names are touched.
 ///
 /// What cannot be listed or removed stays: the cache works without it.
 pub(super) fn tidy(folder: &Path, most: u64) {

@@ -1,12 +1,15 @@
-//! Compiled kernels in a folder, for other processes to use: a file for each kernel, named after the hash of its key.
+//! Compiled kernels in a folder, for other processes to use: a file for each kernel, named after
+//! the hash of its key.
 //!
-//! What is read will be run, so a file is believed only if nobody else can have written it and nothing about it is odd: folder and
-//! file belong to the user of this process and nobody else may write them, the file says that it is of this format, its checksum is
-//! right, and the key in it is the whole key that is asked for. The key has the kernel, the instruction set, the versions, and a hash of
-//! the sources of the compiler. Everything else is as if the file were not there, except that it is said why.
+//! What is read will be run, so a file is believed only if nobody else can have written it and
+//! nothing about it is odd: folder and file belong to the user of this process and nobody else may
+//! write them, the file says that it is of this format, its checksum is right, and the key in it is
+//! the whole key that is asked for. The key has the kernel, the instruction set, the versions, and
+//! a hash of the sources of the compiler. Everything else is as if the file were not there, except
+//! that it is said why.
 //!
-//! A file is written whole (`tracecast_runtime::files`), so readers find all of it or nothing, however many write at once. The folder is
-//! kept from growing without end: `evict`.
+//! A file is written whole (`tracecast_runtime::files`), so readers find all of it or nothing,
+//! however many write at once. The folder is kept from growing without end: `evict`.
 
 mod evict;
 mod record;
@@ -33,8 +36,8 @@ pub(crate) struct Disk {
     written: AtomicU64,
 }
 
-/// The bytes of files that a folder may take, but for what was written since it was tidied last: at the start of a process and after every
-/// sixteenth part of them.
+/// The bytes of files that a folder may take, but for what was written since it was tidied last: at
+/// the start of a process and after every sixteenth part of them.
 const MOST: u64 = 256 << 20;
 
 /// What there was for a key.

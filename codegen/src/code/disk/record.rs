@@ -1,4 +1,5 @@
-//! A compiled kernel as bytes: a mark, the key, the functions, and a checksum of all before it. Numbers are little-endian.
+//! A compiled kernel as bytes: a mark, the key, the functions, and a checksum of all before it.
+//! Numbers are little-endian.
 
 use crate::checksum::checksum;
 use crate::code::object::{Name, Object, Relocation};
@@ -78,7 +79,8 @@ fn put_tagged(to: &mut Vec<u8>, tag: u8, block: &[u8]) {
     put(to, block);
 }
 
-/// The ways of writing an address that files know: eight bytes, the only one in code whose calls may go anywhere.
+/// The ways of writing an address that files know: eight bytes, the only one in code whose calls
+/// may go anywhere.
 const KINDS: [Reloc; 1] = [Reloc::Abs8];
 
 fn kind_number(kind: Reloc) -> Option<u8> {

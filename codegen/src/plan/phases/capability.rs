@@ -1,9 +1,10 @@
 //! What vector loops can do: the one table that says it.
 //!
-//! `classify` and `cut` read the table to give every instruction and sink of a stage to a vector loop, a tile routine or a scalar loop.
-//! The two emitters of vector loops, `clif` and `x86`, are held to it: for every entry there is a small plan (`tests`), and each
-//! emitter has to accept exactly those that the table promises. Whether operands lie next to each other is no capability; `classify`
-//! and `cut` look at that.
+//! `classify` and `cut` read the table to give every instruction and sink of a stage to a vector
+//! loop, a tile routine or a scalar loop. The two emitters of vector loops, `clif` and `x86`, are
+//! held to it: for every entry there is a small plan (`tests`), and each emitter has to accept
+//! exactly those that the table promises. Whether operands lie next to each other is no capability;
+//! `classify` and `cut` look at that.
 
 use super::Class;
 use crate::plan::Sink;
@@ -81,8 +82,8 @@ impl Lanes {
 
 /// What loops of one kind can do: the entries of the table.
 ///
-/// An answer is [`Class::Vector`], [`Class::Tile`] if a routine does it over a tile, or [`Class::Scalar`] if it is done one position at a
-/// time.
+/// An answer is [`Class::Vector`], [`Class::Tile`] if a routine does it over a tile, or
+/// [`Class::Scalar`] if it is done one position at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Capability {
     /// What makes the loops.
@@ -113,7 +114,8 @@ impl Capability {
             ScalarOp::Random { .. } => Class::Scalar,
             // Positions are counted in any phase that needs them.
             ScalarOp::Index(_) if self.lanes == Lanes::Bits32 => Class::Free,
-            // A routine takes them from where scalar loops leave them, whatever the lanes of vector loops.
+            // A routine takes them from where scalar loops leave them, whatever the lanes of vector
+            // loops.
             ScalarOp::Call(function) => self.calls(function, inst.ty),
             _ if !held => Class::Scalar,
             ScalarOp::Const(_) | ScalarOp::Argument(_) | ScalarOp::Register(_) | ScalarOp::Acc => {
@@ -162,7 +164,8 @@ impl Capability {
         }
     }
 
-    /// A load of neighbours. [`Class::Free`] says that a vector of them is an operand without a conversion.
+    /// A load of neighbours. [`Class::Free`] says that a vector of them is an operand without a
+    /// conversion.
     pub(crate) fn loads(self, dtype: DType) -> Class {
         match self.converts(dtype) {
             Class::Vector if self.lanes.are(dtype) => Class::Free,
@@ -182,7 +185,8 @@ impl Capability {
         }
     }
 
-    /// Conversions between f32 and a low-precision float: bf16 is half of an f32, and x86 has instructions for f16. Routines convert any.
+    /// Conversions between f32 and a low-precision float: bf16 is half of an f32, and x86 has
+    /// instructions for f16. Routines convert any.
     fn low_floats(self, dtype: DType) -> Class {
         match dtype {
             DType::BF16 => Class::Vector,
@@ -191,7 +195,8 @@ impl Capability {
         }
     }
 
-    /// What becomes of a value of type `ty` in a sink whose elements are neighbours; `uniform` if the value is the same along the row.
+    /// What becomes of a value of type `ty` in a sink whose elements are neighbours; `uniform` if
+    /// the value is the same along the row.
     pub(crate) fn takes(self, sink: &Sink, ty: Scalar, uniform: bool) -> Class {
         match sink {
             Sink::Store { dtype, .. } if Scalar::of(*dtype) != Some(ty) => Class::Scalar,
@@ -219,7 +224,8 @@ impl Capability {
         }
     }
 
-    /// True if row buffers of that type are written and read by vectors. In lanes of 64 bits, masks are not.
+    /// True if row buffers of that type are written and read by vectors. In lanes of 64 bits, masks
+    /// are not.
     pub(crate) fn keeps(self, ty: Scalar) -> bool {
         let masks = self.lanes == Lanes::Bits32;
         self.exists() && self.lanes.hold(ty) && (masks || ty != Scalar::Bool)

@@ -1,8 +1,10 @@
-//! What computes each instruction of a stage: a vector loop, a scalar loop, a tile routine, or once per row.
+//! What computes each instruction of a stage: a vector loop, a scalar loop, a tile routine, or once
+//! per row.
 //!
-//! What vectors can do is said by `capability`; here is what depends on the stage: which values are the same along the row, which loads
-//! are of neighbours, and the size of lanes. Lanes are all of one size in a loop. So a stage is of 64-bit numbers and truth values as a
-//! whole, or its 64-bit numbers go one by one, but for functions of f64, which routines compute over a tile.
+//! What vectors can do is said by `capability`; here is what depends on the stage: which values are
+//! the same along the row, which loads are of neighbours, and the size of lanes. Lanes are all of
+//! one size in a loop. So a stage is of 64-bit numbers and truth values as a whole, or its 64-bit
+//! numbers go one by one, but for functions of f64, which routines compute over a tile.
 
 use super::{Capability, Class, Lanes, VectorLoops};
 use crate::plan::canonical::uniform;
@@ -81,8 +83,8 @@ fn is_for_tiles(
         && !is_stored
 }
 
-/// True for a load that only stores of the same dtype take: its elements are moved unconverted. Truth values are not, of which
-/// memory may hold any byte.
+/// True for a load that only stores of the same dtype take: its elements are moved unconverted.
+/// Truth values are not, of which memory may hold any byte.
 pub(super) fn is_moved(plan: &Plan, stage: &Stage, at: usize) -> bool {
     let body = &stage.body;
     let ScalarOp::Load(l) = body.insts[at].op else { return false };
@@ -141,7 +143,8 @@ fn is_guarded(source: &Source) -> bool {
     matches!(&source.place, Place::At(access) if !access.guards.is_empty())
 }
 
-/// The class of a load. The loops of `x86` read on when a guard of the row fails, and so need as many elements as the row has.
+/// The class of a load. The loops of `x86` read on when a guard of the row fails, and so need as
+/// many elements as the row has.
 fn load_class(
     plan: &Plan,
     source: &Source,

@@ -1,5 +1,6 @@
-//! Gives the instructions and sinks of a stage to phases: each follows its operands in the first phase of its kind that can have it.
-//! What kind an instruction is of, `classify` says; where values wait between phases, `scratch`.
+//! Gives the instructions and sinks of a stage to phases: each follows its operands in the first
+//! phase of its kind that can have it. What kind an instruction is of, `classify` says; where
+//! values wait between phases, `scratch`.
 
 use super::classify::{Classified, classify, is_moved};
 use super::{Capability, Class, Kind, Lanes, Phase, Phases, VectorLoops};
@@ -57,7 +58,8 @@ impl<'a> Cut<'a> {
                 continue;
             }
             for (i, a) in inst.args.iter().enumerate() {
-                // A tile of random words starts from a number; the positions themselves are not needed.
+                // A tile of random words starts from a number; the positions themselves are not
+                // needed.
                 let counted = self.class[at] == Class::Tile
                     && matches!(inst.op, ScalarOp::Random { .. })
                     && i == 2;
@@ -77,12 +79,14 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// True if vector loops go through elements of a row one by one: those of 256 bits, if the row has fewer than sixteen elements of 16 bits.
+    /// True if vector loops go through elements of a row one by one: those of 256 bits, if the row
+    /// has fewer than sixteen elements of 16 bits.
     fn go_singly(&self, dtype: DType) -> bool {
         self.can.loops == VectorLoops::Avx2 && dtype.bytes() == 2 && !self.plan.may_reach(16)
     }
 
-    /// Elements that are only moved are loaded in scalar loops if all their stores are there, or if vector loops would go through them one by one, and convert them.
+    /// Elements that are only moved are loaded in scalar loops if all their stores are there, or if
+    /// vector loops would go through them one by one, and convert them.
     pub(super) fn move_with_stores(&mut self) {
         let is_moved_singly = |at: usize| match self.stage.body.insts[at].op {
             ScalarOp::Load(l) => self.go_singly(self.plan.loads[l as usize].dtype),
@@ -99,7 +103,8 @@ impl<'a> Cut<'a> {
         moved.into_iter().for_each(|at| self.class[at] = Class::Scalar);
     }
 
-    /// A scalar loop that does a little more is better than two loops with a tile between them, unless it would widen f16 one by one.
+    /// A scalar loop that does a little more is better than two loops with a tile between them,
+    /// unless it would widen f16 one by one.
     pub(super) fn prefer_scalar(&mut self) {
         let widens = |i: usize| match self.stage.body.insts[i].op {
             ScalarOp::Load(l) => self.plan.loads[l as usize].dtype == DType::F16,

@@ -1,4 +1,5 @@
-//! How the code of a row stage is cut into phases: vector loops, scalar loops, and calls of tile routines.
+//! How the code of a row stage is cut into phases: vector loops, scalar loops, and calls of tile
+//! routines.
 //!
 //! ```text
 //! t0 = load x; t1 = mul t0, c; t2 = exp t1; t3 = add t2, 1; store t3
@@ -7,8 +8,9 @@
 //!   vector: t3, store
 //! ```
 //!
-//! Values that are the same along the row belong to no phase: they are computed once per row. Loads that are cheap to repeat are
-//! emitted in every phase that needs them. With a single phase there are no tiles and no scratch.
+//! Values that are the same along the row belong to no phase: they are computed once per row. Loads
+//! that are cheap to repeat are emitted in every phase that needs them. With a single phase there
+//! are no tiles and no scratch.
 
 pub(crate) mod capability;
 mod classify;

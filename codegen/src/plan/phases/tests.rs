@@ -1,5 +1,5 @@
-//! A small plan for every entry of [`Capability`], from which tests see that an emitter accepts what the table promises, and nothing
-//! else.
+//! A small plan for every entry of [`Capability`], from which tests see that an emitter accepts
+//! what the table promises, and nothing else.
 
 use super::{Capability, Class, Kind, Lanes, Phase, Phases};
 use crate::plan::{Affine, Place, Plan, Sink, Source};
@@ -113,7 +113,8 @@ fn signatures(op: ScalarOp) -> Vec<(Vec<Scalar>, Scalar)> {
     }
 }
 
-/// The instruction after one in the list of all: a match, so that a new one does not compile without a place in it.
+/// The instruction after one in the list of all: a match, so that a new one does not compile
+/// without a place in it.
 fn next(op: ScalarOp) -> Option<ScalarOp> {
     let function = |at: usize| Function::ALL.get(at).copied().map(ScalarOp::Call);
     let round = |at: usize| DType::ALL.get(at).copied().map(ScalarOp::Round);
@@ -295,7 +296,8 @@ fn the_table_is_what_it_was_made_for() {
     let portable = counts(Cranelift { floor: true }, Lanes::Bits32).0;
     assert_eq!(counts(Avx512, Lanes::Bits32), (all, total));
     assert_eq!(counts(Avx2, Lanes::Bits64).0, 0);
-    // Straight-line functions, f16 loaded, stored, put in place by a scatter and rounded; but it has checks.
+    // Straight-line functions, f16 loaded, stored, put in place by a scatter and rounded; but it
+    // has checks.
     let functions =
         Function::ALL.iter().filter(|f| f.code() == tracecast_ir::kernel::Code::StraightLine);
     assert_eq!(all - portable, functions.count() + 4 - 1);

@@ -1,4 +1,5 @@
-//! A [`Plan`] as text: what the function does with its operands, its loops, and the scalar code of its stages.
+//! A [`Plan`] as text: what the function does with its operands, its loops, and the scalar code of
+//! its stages.
 //!
 //! ```text
 //!   slot0 : f32[60] read

@@ -1,4 +1,5 @@
-//! The plans of a kernel as text, in the style of the text of kernels. Printed, never read; `docs/codegen.md` explains it.
+//! The plans of a kernel as text, in the style of the text of kernels. Printed, never read;
+//! `docs/codegen.md` explains it.
 //!
 //! ```text
 //! plan @reduce_row rows {
@@ -10,7 +11,8 @@
 //! }
 //! ```
 //!
-//! `function` writes what is between the braces of a function; this module what a run does with the functions.
+//! `function` writes what is between the braces of a function; this module what a run does with the
+//! functions.
 
 mod function;
 
@@ -70,7 +72,8 @@ impl Display for DraftText<'_> {
         let DraftText { draft, vectors } = *self;
         let kernel = draft.kernel;
         writeln!(f, "plan @{} {} {{", Name(&kernel.name), kernel.form_name())?;
-        // How threads share the work depends on the numbers of a run: those that the kernel was traced with.
+        // How threads share the work depends on the numbers of a run: those that the kernel was
+        // traced with.
         let values = kernel.hints();
         let run = vectors.and_then(|_| dispatch(draft).at(&Numbers::new(&values)).ok());
         match &kernel.form {

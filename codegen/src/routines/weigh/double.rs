@@ -39,7 +39,8 @@ pub(crate) fn weigh(row: &mut [f64], scoring: &Scoring<'_, f64>, largest: f64) -
     Weighed { largest: peak, again: exp(largest - base), total: folded(totals, Add::add) }
 }
 
-/// A row of products, and one of gradients of weights, become weights and gradients of scores. Masks and what is kept are as long.
+/// A row of products, and one of gradients of weights, become weights and gradients of scores.
+/// Masks and what is kept are as long.
 pub(crate) fn differentiate(
     row: &mut [f64],
     inner: &mut [f64],

@@ -1,6 +1,8 @@
-//! Rows of scores on their way to weights, as `tracecast_ir::kernel::attention` defines them: the same bits in vectors of any width.
+//! Rows of scores on their way to weights, as `tracecast_ir::kernel::attention` defines them: the
+//! same bits in vectors of any width.
 //!
-//! An exponential is a long chain of steps, so that those of two chunks of a row are computed together ([`Pair`]): one waits while the other goes on.
+//! An exponential is a long chain of steps, so that those of two chunks of a row are computed
+//! together ([`Pair`]): one waits while the other goes on.
 
 pub(crate) mod double;
 mod pair;
@@ -29,7 +31,8 @@ pub(crate) struct Scoring<'a, N = f32> {
     pub(crate) seen: usize,
     /// What dropout multiplies weights by, behind their sum.
     pub(crate) kept: Option<&'a [N]>,
-    /// The dtype of operands, to which what is multiplied with them is rounded: weights, behind dropout, and gradients of scores.
+    /// The dtype of operands, to which what is multiplied with them is rounded: weights, behind
+    /// dropout, and gradients of scores.
     pub(crate) dtype: DType,
 }
 
@@ -88,7 +91,8 @@ fn weigh_to<R: Rounding>(
     }
 }
 
-/// A row of products, and one of gradients of weights, become weights and gradients of scores. Rows, masks and what is kept are multiples of [`ROW`].
+/// A row of products, and one of gradients of weights, become weights and gradients of scores.
+/// Rows, masks and what is kept are multiples of [`ROW`].
 pub(crate) fn differentiate(
     instructions: InstructionSet,
     row: &mut [f32],
@@ -297,7 +301,8 @@ mod x86 {
                 #[inline(always)]
                 fn load(from: &[f32]) -> Self {
                     let from = &from[..$width];
-                    // SAFETY: that number of elements is there; called only inside routines whose caller has checked the CPU.
+                    // SAFETY: that number of elements is there; called only inside routines whose
+                    // caller has checked the CPU.
                     $ty(unsafe { $load(from.as_ptr()) })
                 }
                 #[inline(always)]

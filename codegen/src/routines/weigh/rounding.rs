@@ -1,4 +1,5 @@
-//! What rows are rounded to while they are still in vectors, as a type: loops over rows are instantiated with it.
+//! What rows are rounded to while they are still in vectors, as a type: loops over rows are
+//! instantiated with it.
 
 use super::Vector;
 

@@ -72,8 +72,9 @@ impl Operand<'_> {
     }
 }
 
-/// Packs some columns of a right operand, from a multiple of [`contract::PIECE`] to another one or the end, to their place in memory for all
-/// of them, which no thread uses. Returns the least of the numbers, for [`Operand::Packed`].
+/// Packs some columns of a right operand, from a multiple of [`contract::PIECE`] to another one or
+/// the end, to their place in memory for all of them, which no thread uses. Returns the least of
+/// the numbers, for [`Operand::Packed`].
 pub(in crate::run) fn keep(
     cpu: &Cpu,
     panels: &contract::Panels,
@@ -82,8 +83,9 @@ pub(in crate::run) fn keep(
     to: Address,
 ) -> u16 {
     with_packed(|packed| {
-        // SAFETY: the instructions are those of this CPU, as `InstructionSet::of` chose them, and the panels were made for it; matrices are operands
-        // of the kernel, whose accesses stay inside for these columns and all of `k`; the place is the caller's.
+        // SAFETY: the instructions are those of this CPU, as `InstructionSet::of` chose them, and
+        // the panels were made for it; matrices are operands of the kernel, whose accesses stay
+        // inside for these columns and all of `k`; the place is the caller's.
         unsafe { contract::keep(cpu, panels, piece, &b.source(), packed, to.0) }
     })
 }
@@ -99,13 +101,15 @@ pub(in crate::run) struct Block {
     pub(in crate::run) k: usize,
 }
 
-/// A matrix that the epilogue of a contraction writes or reads: element (0, 0), bytes from a row to the next, bytes of an element.
+/// A matrix that the epilogue of a contraction writes or reads: element (0, 0), bytes from a row to
+/// the next, bytes of an element.
 pub(in crate::run) fn prefetched(base: Address, row: isize, cell: usize) -> contract::Prefetch {
     contract::Prefetch { base: base.0.cast_const(), row, cell }
 }
 
-/// Sums of contractions over images, for some batches and windows; see [`contract::Correlation::run`]. They are stored from that address on, rows a stride
-/// apart, where that is all that becomes of them, or go to the epilogue.
+/// Sums of contractions over images, for some batches and windows; see
+/// [`contract::Correlation::run`]. They are stored from that address on, rows a stride apart, where
+/// that is all that becomes of them, or go to the epilogue.
 pub(in crate::run) fn correlate(
     work: &contract::Correlation<'_>,
     stored: Option<(Address, usize, DType)>,
@@ -122,8 +126,9 @@ pub(in crate::run) fn correlate(
     with_packed(|packed| unsafe { work.run(batches_and_windows, at, packed, &mut hand) });
 }
 
-/// Sums of transposed convolutions, for some planes of the operand, the weight and the result that begin there; see [`contract::Transposed::run`]. Those of a plane
-/// go to `hand` where they are not stored as they are.
+/// Sums of transposed convolutions, for some planes of the operand, the weight and the result that
+/// begin there; see [`contract::Transposed::run`]. Those of a plane go to `hand` where they are not
+/// stored as they are.
 pub(in crate::run) fn transposed(
     work: &contract::Transposed<'_>,
     [x, weight, sums]: [Address; 3],
@@ -137,7 +142,8 @@ pub(in crate::run) fn transposed(
     with_packed(|packed| unsafe { work.run(placed, planes, packed, &mut hand) });
 }
 
-/// Sums of transposed convolutions of several planes, for some groups and planes of the result in each; see [`contract::Phases::run`].
+/// Sums of transposed convolutions of several planes, for some groups and planes of the result in
+/// each; see [`contract::Phases::run`].
 pub(in crate::run) fn phases(
     work: &contract::Phases<'_>,
     [x, weight]: [Address; 2],
@@ -152,7 +158,8 @@ pub(in crate::run) fn phases(
     with_packed(|packed| unsafe { work.run(operands, groups_and_planes, packed, &mut hand) });
 }
 
-/// Sums of a contraction over positions, for some rows and channels; see [`contract::Positions::run`].
+/// Sums of a contraction over positions, for some rows and channels; see
+/// [`contract::Positions::run`].
 pub(in crate::run) fn over_positions(
     work: &contract::Positions<'_>,
     rows_and_channels: (Range<usize>, Range<usize>),
@@ -166,7 +173,8 @@ pub(in crate::run) fn over_positions(
     with_packed(|packed| unsafe { work.run(rows_and_channels, k, packed, &mut hand) });
 }
 
-/// Sums of a contraction over lines of windows, for some lines of batches; see [`contract::OverLines::run`].
+/// Sums of a contraction over lines of windows, for some lines of batches; see
+/// [`contract::OverLines::run`].
 pub(in crate::run) fn over_lines(
     work: &contract::OverLines<'_>,
     lines: Range<usize>,
@@ -178,8 +186,8 @@ pub(in crate::run) fn over_lines(
     with_packed(|packed| unsafe { work.run(lines, at, packed, &mut hand) });
 }
 
-/// Sums over some steps of a contraction over positions, of all its `rows` rows, and columns; see [`contract::Positions::share`]. Those of a number of blocks are added
-/// up at that address.
+/// Sums over some steps of a contraction over positions, of all its `rows` rows, and columns; see
+/// [`contract::Positions::share`]. Those of a number of blocks are added up at that address.
 pub(in crate::run) fn share_positions(
     work: &contract::Positions<'_>,
     rows_and_k: [usize; 2],
@@ -206,10 +214,12 @@ pub(in crate::run) fn merge_positions(
     with_packed(|packed| unsafe { work.merge(rows_and_k, kept, packed, &mut hand) });
 }
 
-/// What takes the sums of a block, each once: the first row, how many, the first column, how many, and where they are.
+/// What takes the sums of a block, each once: the first row, how many, the first column, how many,
+/// and where they are.
 pub(in crate::run) type Epilogue<'a> = dyn FnMut(usize, usize, usize, usize, Address) + 'a;
 
-/// What becomes of the sums of a block: an epilogue gets them, or they are stored from that address on, rows a stride apart.
+/// What becomes of the sums of a block: an epilogue gets them, or they are stored from that address
+/// on, rows a stride apart.
 pub(in crate::run) enum Finish<'a> {
     Epilogue(&'a mut Epilogue<'a>),
     /// They are rounded to bf16 and stored by the epilogue, or from that address on.
@@ -229,8 +239,9 @@ pub(in crate::run) fn contract(
     let Block { rows, cols, k } = block;
     let (a, b) = (a.source(), b.source());
     let run = |finish: contract::Finish<'_>| {
-        // SAFETY: the instructions are those of this CPU, as `InstructionSet::of` chose them; matrices are operands of the kernel, whose accesses
-        // stay inside for the rows, the columns and `k` of its extents.
+        // SAFETY: the instructions are those of this CPU, as `InstructionSet::of` chose them;
+        // matrices are operands of the kernel, whose accesses stay inside for the rows, the columns
+        // and `k` of its extents.
         with_packed(|packed| unsafe {
             contract::contract(cpu, acc, rows, cols, k, &a, &b, packed, prefetched, finish)
         });

@@ -1,4 +1,5 @@
-//! The encoder against an independent disassembler, and the recorded functions against their definitions. Whole loops are in `loops`.
+//! The encoder against an independent disassembler, and the recorded functions against their
+//! definitions. Whole loops are in `loops`.
 
 mod loops;
 
@@ -25,7 +26,8 @@ pub(crate) fn decoded(bytes: &[u8], instructions: usize) -> Vec<Instruction> {
     all
 }
 
-/// Checks what can be seen in code alone: constants are where the pool is, jumps lead to instructions, vector code is left before the end.
+/// Checks what can be seen in code alone: constants are where the pool is, jumps lead to
+/// instructions, vector code is left before the end.
 pub(crate) fn is_sound(width: Width, bytes: &[u8], instructions: usize) {
     let vector = width.bytes() as usize;
     let all = decoded(bytes, instructions);

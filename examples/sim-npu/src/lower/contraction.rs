@@ -1,4 +1,5 @@
-//! Contractions: both factors are put into panels, then each strip of a row of the result is a sum of products, and its epilogue follows.
+//! Contractions: both factors are put into panels, then each strip of a row of the result is a sum
+//! of products, and its epilogue follows.
 
 use super::nest::counted;
 use super::scalar::Around;

@@ -1,6 +1,7 @@
 //! Lowering: a [`Kernel`] becomes a [`Program`].
 //!
-//! Maps, rows and contractions do, with f32 and bf16 as numbers to compute with. [`Refused`] says what of a kernel the chip does not have.
+//! Maps, rows and contractions do, with f32 and bf16 as numbers to compute with. [`Refused`] says
+//! what of a kernel the chip does not have.
 
 mod contraction;
 mod narrow;
@@ -71,7 +72,8 @@ impl Memories {
 /// The program of a kernel, all of whose sizes are numbers.
 ///
 /// # Errors
-/// If it is of a form, or has an instruction or a dtype, that the chip does not have, or needs more words of tables than there are.
+/// If it is of a form, or has an instruction or a dtype, that the chip does not have, or needs more
+/// words of tables than there are.
 pub fn lower(kernel: &Kernel, memories: Memories) -> Result<Program, Refused> {
     if !kernel.names.is_empty() {
         return refuse("its sizes are names");

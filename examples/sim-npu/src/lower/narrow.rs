@@ -1,7 +1,8 @@
 //! Numbers that a kernel computes in f64 and the chip in f32, with the same results.
 //!
-//! Loss scaling asks for `1 / scale` in f64, rounded to f32. Of a sum, a difference, a product, a quotient or a root of f32 numbers the f64, rounded to f32,
-//! is what f32 gives at once: 53 bits are more than twice 24 and two, so rounding twice shows nowhere.
+//! Loss scaling asks for `1 / scale` in f64, rounded to f32. Of a sum, a difference, a product, a
+//! quotient or a root of f32 numbers the f64, rounded to f32, is what f32 gives at once: 53 bits
+//! are more than twice 24 and two, so rounding twice shows nowhere.
 
 use tracecast_runtime::ir::DType;
 use tracecast_runtime::ir::kernel::{Body, Inst, Scalar, ScalarOp};
@@ -17,7 +18,8 @@ pub(super) enum Narrow {
     Rounded,
 }
 
-/// For each value of a body that is an f64, what an f32 is good for in its place; `Exact` for others.
+/// For each value of a body that is an f64, what an f32 is good for in its place; `Exact` for
+/// others.
 pub(super) fn narrow(body: &Body) -> Vec<Narrow> {
     let mut all: Vec<Narrow> = Vec::with_capacity(body.insts.len());
     for inst in &body.insts {

@@ -50,7 +50,8 @@ impl Lowering {
         Ok((code, regs))
     }
 
-    /// The instruction, and the register of its result. The result of a check is what is checked; an f64 is an f32 here.
+    /// The instruction, and the register of its result. The result of a check is what is checked;
+    /// an f64 is an f32 here.
     fn inst(
         &mut self,
         inst: &Instruction,

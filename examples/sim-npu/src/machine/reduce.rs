@@ -101,7 +101,8 @@ impl Reducing {
     }
 }
 
-/// Whether a word comes before the one held; NaN comes before all others, and the first of equal ones stays.
+/// Whether a word comes before the one held; NaN comes before all others, and the first of equal
+/// ones stays.
 fn beats(extreme: Extreme, word: Word, new: u64, held: u64) -> bool {
     let is_nan = |of: u64| word == Word::F32 && alu::float(of).is_nan();
     let beyond = match extreme {

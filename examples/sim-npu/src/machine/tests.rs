@@ -40,7 +40,8 @@ fn sum(length: usize) -> Program {
 
 #[test]
 fn a_row_is_summed_in_lanes_and_chunks() {
-    // Positions 0 and 32 share a lane, so the large numbers cancel before the small ones are added; in the next chunk they do not.
+    // Positions 0 and 32 share a lane, so the large numbers cancel before the small ones are added;
+    // in the next chunk they do not.
     let mut row = vec![1.0f32; LANES + 1];
     (row[0], row[LANES]) = (1e9, -1e9);
     let mut long = vec![0.0f32; 4097];

@@ -1,4 +1,5 @@
-//! Lowered kernels against the interpreter: the kernels of random programs, on random numbers, bit by bit.
+//! Lowered kernels against the interpreter: the kernels of random programs, on random numbers, bit
+//! by bit.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,5 @@
-//! What tests of whole devices share: chips in a registry, their twins that interpret, and a network to train on both.
+//! What tests of whole devices share: chips in a registry, their twins that interpret, and a
+//! network to train on both.
 
 #![allow(dead_code, reason = "each test uses its own part of this module")]
 
@@ -91,8 +92,8 @@ pub(crate) const LENGTH: usize = 5;
 pub(crate) const BATCH: usize = 4;
 pub(crate) const CLASSES: usize = 3;
 
-/// Two blocks of attention, from products and softmax, and a layer behind it; then scores of classes. Each begins with a norm, and what is
-/// dropped is given as a mask.
+/// Two blocks of attention, from products and softmax, and a layer behind it; then scores of
+/// classes. Each begins with a norm, and what is dropped is given as a mask.
 pub(crate) struct Network;
 
 impl Module for Network {
@@ -122,7 +123,8 @@ pub(crate) fn f32s(shape: &[usize]) -> TensorType {
     TensorType::new(DType::F32, shape)
 }
 
-/// A step that trains the network in regions of the chips, with a scaler that often grows. The factors of Adam are computed in f64, which they lack.
+/// A step that trains the network in regions of the chips, with a scaler that often grows. The
+/// factors of Adam are computed in f64, which they lack.
 pub(crate) fn step(options: Options) -> TrainStep {
     let step = TrainStep::new(Network, |t, model| {
         let scores = model.forward(t.input("x"));

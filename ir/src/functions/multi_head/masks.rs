@@ -7,7 +7,8 @@ use crate::ops::elementwise::Elementwise;
 use crate::ops::view::Views;
 use crate::{DType, Shape, Size, TensorType, Var};
 
-/// Which keys a query sees, over `[N, heads, L, S]` or what broadcasts to it: truth values, or floats that are added to the scores.
+/// Which keys a query sees, over `[N, heads, L, S]` or what broadcasts to it: truth values, or
+/// floats that are added to the scores.
 #[derive(Clone, Copy)]
 pub(super) enum Seen<'t> {
     /// Those up to its own position, and nothing else says what it sees.

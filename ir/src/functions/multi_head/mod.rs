@@ -1,4 +1,5 @@
-//! Attention of several heads, with a matrix product in front of each operand and behind: PyTorch's `multi_head_attention_forward`.
+//! Attention of several heads, with a matrix product in front of each operand and behind: PyTorch's
+//! `multi_head_attention_forward`.
 
 mod masks;
 mod sizes;
@@ -32,26 +33,33 @@ pub struct MultiHead<'t> {
     pub dropout: Option<(f64, Var<'t>, i64)>,
     /// The matrix and the bias behind the heads.
     pub out: Option<(Var<'t>, Option<Var<'t>>)>,
-    /// `[L, S]` or `[N · heads, L, S]`, without a batch `[heads, L, S]`: true where a query must not see a key, or floats that are added to the scores.
+    /// `[L, S]` or `[N · heads, L, S]`, without a batch `[heads, L, S]`: true where a query must
+    /// not see a key, or floats that are added to the scores.
     pub mask: Option<Var<'t>>,
-    /// `[N, S]`, without a batch `[S]`: true where a key is padding, or floats that are added to the scores.
+    /// `[N, S]`, without a batch `[S]`: true where a key is padding, or floats that are added to
+    /// the scores.
     pub padding: Option<Var<'t>>,
     /// Each query sees the keys up to its own position.
     pub causal: bool,
     /// The batch lies along the first axis, not along the second.
     pub batch_first: bool,
-    /// Weights of keys are a result as well: PyTorch's `need_weights`. Then it computes attention op by op, and so is done here; without them attention is one kernel.
+    /// Weights of keys are a result as well: PyTorch's `need_weights`. Then it computes attention
+    /// op by op, and so is done here; without them attention is one kernel.
     pub needs_weights: bool,
-    /// The weights of each head, and not their mean: PyTorch's `average_attn_weights`, the other way round.
+    /// The weights of each head, and not their mean: PyTorch's `average_attn_weights`, the other
+    /// way round.
     pub per_head: bool,
 }
 
 impl<'t> Var<'t> {
-    /// Attention of several heads, as the layer `MultiheadAttention` has it, with parameters that are given: PyTorch's `multi_head_attention_forward`. The query is `[L, N, width]` or
-    /// `[L, width]`, key and value have `S` in the place of `L`. Gives a result like the query and, unless they are not needed, the weights, `[N, L, S]`, with heads in front of `L` if
-    /// they are asked for.
+    /// Attention of several heads, as the layer `MultiheadAttention` has it, with parameters that
+    /// are given: PyTorch's `multi_head_attention_forward`. The query is `[L, N, width]` or
+    /// `[L, width]`, key and value have `S` in the place of `L`. Gives a result like the query and,
+    /// unless they are not needed, the weights, `[N, L, S]`, with heads in front of `L` if they are
+    /// asked for.
     ///
-    /// A query that sees no key has zeros in front of the last product, and weights of zero, where PyTorch has NaN. With weights, NaN behind a mask gets through, as in PyTorch.
+    /// A query that sees no key has zeros in front of the last product, and weights of zero, where
+    /// PyTorch has NaN. With weights, NaN behind a mask gets through, as in PyTorch.
     ///
     /// ```
     /// use tracecast_ir::functions::MultiHead;
@@ -66,7 +74,8 @@ impl<'t> Var<'t> {
     /// ```
     ///
     /// # Errors
-    /// Of the trace: a width that the heads do not divide, other numbers of axes or sizes, masks of another shape or dtype.
+    /// Of the trace: a width that the heads do not divide, other numbers of axes or sizes, masks of
+    /// another shape or dtype.
     #[track_caller]
     pub fn multi_head_attention_forward(
         self,
@@ -155,7 +164,8 @@ impl<'t> MultiHead<'t> {
         q.scaled_dot_product_attention(k, v, mask, rng, p, is_causal, None, false, stream)
     }
 
-    /// Attention op by op, as PyTorch computes it where weights are asked for, and the weights of each head.
+    /// Attention op by op, as PyTorch computes it where weights are asked for, and the weights of
+    /// each head.
     fn weighed(&self, of: [Var<'t>; 3], added: Option<Var<'t>>) -> (Var<'t>, Var<'t>) {
         let [heads, width] = [Size::from(self.heads), of[0].size(3)];
         let split = |x: Var<'t>| x.reshape([of[0].size(0), heads, x.size(1), x.size(2)]);

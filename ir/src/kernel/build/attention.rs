@@ -9,7 +9,8 @@ use crate::kernel::index::{Index, linear, through};
 use crate::kernel::{Attention, Form};
 use crate::op::{Lower, Position};
 
-/// What lies in memory behind views that `inline` says are rematerialised, and where the elements of `value` are there, over its own axes.
+/// What lies in memory behind views that `inline` says are rematerialised, and where the elements
+/// of `value` are there, over its own axes.
 ///
 /// # Errors
 /// The node that has to lie in memory, so that this can be said.

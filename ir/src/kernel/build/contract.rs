@@ -1,5 +1,5 @@
-//! Contractions: factors computed while they are packed, and an epilogue that stores, accumulates down the columns and takes largest
-//! magnitudes.
+//! Contractions: factors computed while they are packed, and an epilogue that stores, accumulates
+//! down the columns and takes largest magnitudes.
 
 use super::{
     Built, Context, FactorLoops, Group, column_sink, factors, finish, largest, lowering, value_of,
@@ -111,8 +111,8 @@ fn outside(cx: &Context<'_>, value: ValueId) -> Found {
     if (cx.inline)(value.node) { Found::Compute } else { Found::Leaf }
 }
 
-/// The index of what is computed for a factor, over the loops (batch.., row.., column.. of the factor): leading axes align at the right, size 1 repeats.
-/// `shape` is that of the factor.
+/// The index of what is computed for a factor, over the loops (batch.., row.., column.. of the
+/// factor): leading axes align at the right, size 1 repeats. `shape` is that of the factor.
 fn factor_index(graph: &Graph, shape: &Shape, result: &Shape, loops: &FactorLoops) -> Index {
     let batches = result.rank() - 2;
     let (missing, lead) = (result.rank() - shape.rank(), shape.rank() - 2);

@@ -1,8 +1,11 @@
-//! Over which axes the factors of a contraction are computed: the row and the column of a matrix, or the axes that a reshape has merged into them.
+//! Over which axes the factors of a contraction are computed: the row and the column of a matrix,
+//! or the axes that a reshape has merged into them.
 //!
-//! Windows have an axis for each axis they move over and one for the positions in them. A contraction sums over all the latter, and has a result for
-//! all the former, so both are merged by a reshape, behind which no position is an affine number of the loops. Hence a factor
-//! that is read through windows is computed over the axes before the merge, and so is the other factor if it needs that.
+//! Windows have an axis for each axis they move over and one for the positions in them. A
+//! contraction sums over all the latter, and has a result for all the former, so both are merged by
+//! a reshape, behind which no position is an affine number of the loops. Hence a factor that is
+//! read through windows is computed over the axes before the merge, and so is the other factor if
+//! it needs that.
 
 use super::lowering;
 use crate::graph::{Graph, NodeId, ValueId};
@@ -16,7 +19,8 @@ use crate::{Shape, Size};
 pub struct FactorLoops {
     /// What is computed.
     pub value: ValueId,
-    /// Where: for each axis of `value`, the axis of the factor that it is a part of; `None` for axes of size 1.
+    /// Where: for each axis of `value`, the axis of the factor that it is a part of; `None` for
+    /// axes of size 1.
     pub parts: Vec<Option<usize>>,
     /// The axes that rows and columns are made of, if they are several.
     pub split: Option<Split>,
@@ -42,7 +46,8 @@ pub fn factors(graph: &Graph, node: NodeId, inline: &dyn Fn(NodeId) -> bool) -> 
     })
 }
 
-/// The factor before a reshape that merges axes into its row and its column, and leaves the others as they are.
+/// The factor before a reshape that merges axes into its row and its column, and leaves the others
+/// as they are.
 fn merged(graph: &Graph, arg: ValueId, inline: &dyn Fn(NodeId) -> bool) -> Option<FactorLoops> {
     let is_reshape =
         matches!(lowering(graph, arg.node), Some(Lower::View(crate::op::View::Reshape)));
@@ -67,7 +72,8 @@ fn merged(graph: &Graph, arg: ValueId, inline: &dyn Fn(NodeId) -> bool) -> Optio
     Some(FactorLoops { value, split: Some(split), parts })
 }
 
-/// For each axis before a reshape the one after it that it is merged into, `None` for axes of size 1; `None` if axes are cut as well.
+/// For each axis before a reshape the one after it that it is merged into, `None` for axes of size
+/// 1; `None` if axes are cut as well.
 fn parts(from: &Shape, to: &Shape) -> Option<Vec<Option<usize>>> {
     let mut parts = Vec::with_capacity(from.rank());
     let (mut axis, mut size) = (0, Size::from(1));

@@ -16,7 +16,8 @@ pub struct Largest {
 }
 
 impl Largest {
-    /// True if something smaller than the tensor, such as the largest of each row, is reduced on the way.
+    /// True if something smaller than the tensor, such as the largest of each row, is reduced on
+    /// the way.
     pub fn is_stepwise(&self, graph: &Graph) -> bool {
         self.chain[1..].iter().any(|n| is_max(graph, *n))
     }

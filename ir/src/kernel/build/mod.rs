@@ -1,8 +1,9 @@
 //! From a group of core nodes, or one node, to a [`Kernel`].
 //!
-//! A group is a list of nodes with one iteration domain. Members whose shape is the domain are computed at every position, members
-//! one axis shorter (or with a last axis of size 1) once per row. Everything else a member needs is either rematerialised where it
-//! is needed ([`Context::inline`]) or loaded.
+//! A group is a list of nodes with one iteration domain. Members whose shape is the domain are
+//! computed at every position, members one axis shorter (or with a last axis of size 1) once per
+//! row. Everything else a member needs is either rematerialised where it is needed
+//! ([`Context::inline`]) or loaded.
 
 mod attention;
 mod contract;
@@ -54,7 +55,8 @@ pub struct Context<'a> {
 pub struct Built {
     /// The kernel.
     pub kernel: Kernel,
-    /// The node that begins its form, a product for instance: the kernel goes by its module and line.
+    /// The node that begins its form, a product for instance: the kernel goes by its module and
+    /// line.
     pub begins: NodeId,
     /// Its inputs, in order.
     pub inputs: Vec<ValueId>,
@@ -62,7 +64,8 @@ pub struct Built {
     pub outputs: Vec<ValueId>,
 }
 
-/// How a core op takes part in a kernel. A constant of many numbers lies in memory, others are code.
+/// How a core op takes part in a kernel. A constant of many numbers lies in memory, others are
+/// code.
 pub fn lowering(graph: &Graph, node: NodeId) -> Option<&Lower> {
     let node = graph.node(node);
     if ops::source::is_data(node) { Some(&Lower::Data) } else { node.op.def().lowering() }
@@ -95,7 +98,8 @@ pub fn single(graph: &Graph, node: NodeId) -> Result<Built, String> {
 /// The kernel of a group.
 ///
 /// # Errors
-/// If a member needs a value at an index that is not affine in the loops; then that value has to be in a group of its own.
+/// If a member needs a value at an index that is not affine in the loops; then that value has to be
+/// in a group of its own.
 pub fn kernel(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     let first = group.members[0];
     let form = form(cx.graph, first)
@@ -103,12 +107,14 @@ pub fn kernel(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     (form.grouping().build)(cx, group)
 }
 
-/// A nest; if all it stores are predicated updates of state under one flag, the whole kernel is predicated instead.
+/// A nest; if all it stores are predicated updates of state under one flag, the whole kernel is
+/// predicated instead.
 pub(super) fn nest(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     let stored: Vec<NodeId> = group.members.iter().copied().filter(|m| (cx.stored)(*m)).collect();
     let updates: Option<Vec<(ValueId, ValueId)>> =
         stored.iter().map(|m| super::update::predicated(cx.graph, value_of(*m))).collect();
-    // The flag is read from memory before the kernel runs, so it is to be a port's value or another kernel's.
+    // The flag is read from memory before the kernel runs, so it is to be a port's value or another
+    // kernel's.
     let in_memory = |v: ValueId| !(cx.inline)(v.node) && !group.members.contains(&v.node);
     let one_flag = |u: &Vec<(ValueId, ValueId)>| {
         u.first()
@@ -207,7 +213,8 @@ pub fn is_row(shape: &Shape, domain: &Shape) -> bool {
         || shape.split_last().is_some_and(|(last, rest)| *last == 1 && rest == outer)
 }
 
-/// The index of a member over the loops of its kernel: each axis at its own loop, the last axis of a row value at 0.
+/// The index of a member over the loops of its kernel: each axis at its own loop, the last axis of
+/// a row value at 0.
 pub fn own_index(shape: &Shape, domain: &Shape, rank: usize) -> Index {
     let mut index = Index::identity(shape.rank(), rank);
     if let (Index::Axes(axes), true) = (&mut index, shape != domain && shape.rank() == rank) {

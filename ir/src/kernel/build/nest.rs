@@ -37,7 +37,8 @@ enum Place {
 struct Member {
     node: NodeId,
     place: Place,
-    /// A row value of level `l` is computed before the `l`-th pass along the row, a full value during it.
+    /// A row value of level `l` is computed before the `l`-th pass along the row, a full value
+    /// during it.
     level: usize,
     /// What it reads of the others.
     reads: Vec<usize>,
@@ -163,7 +164,8 @@ impl<'a> NestBuilder<'a> {
         found
     }
 
-    /// For each level the members with something to do there; a reduction is stored one level after it is made.
+    /// For each level the members with something to do there; a reduction is stored one level after
+    /// it is made.
     fn by_level(&self) -> Vec<Vec<usize>> {
         let last = self.members.iter().map(|m| m.level).max().unwrap_or(0) + 1;
         let mut members = vec![Vec::new(); last + 1];
@@ -203,7 +205,8 @@ impl<'a> NestBuilder<'a> {
         all && self.number.contains_key(&self.cx.graph.args(node)[0].node)
     }
 
-    /// What a member is the largest of: of as many elements as there are positions, made by members before it or read beside them.
+    /// What a member is the largest of: of as many elements as there are positions, made by members
+    /// before it or read beside them.
     fn largest_of(&self, node: NodeId) -> Option<ValueId> {
         let graph = self.cx.graph;
         let found = largest(graph, node).filter(|found| !found.is_stepwise(graph))?;
@@ -214,7 +217,8 @@ impl<'a> NestBuilder<'a> {
         (apart && !self.group.members.iter().any(read)).then_some(found.of)
     }
 
-    /// Registers for row values that other stages read, buffers for full values that later passes read.
+    /// Registers for row values that other stages read, buffers for full values that later passes
+    /// read.
     fn assign_storage(&mut self) {
         for m in 0..self.members.len() {
             for i in 0..self.members[m].reads.len() {

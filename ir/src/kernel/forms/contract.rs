@@ -42,7 +42,8 @@ pub struct Contract {
     pub b: Factor,
     /// What `epilogue` loads, over the axes (batch.., i, j).
     pub loads: Vec<Load>,
-    /// Takes [`ScalarOp::Acc`] to [`Sink::Store`], [`Sink::Column`] and [`Sink::Largest`]; axes (batch.., i, j).
+    /// Takes [`ScalarOp::Acc`] to [`Sink::Store`], [`Sink::Column`] and [`Sink::Largest`]; axes
+    /// (batch.., i, j).
     pub epilogue: Stage,
 }
 
@@ -55,7 +56,8 @@ pub struct Factor {
     pub body: Body,
     /// Its result, of the accumulator's type.
     pub value: Val,
-    /// The axes that its rows and its columns are made of, if these are not one axis each: loads and body are over (batch.., rows.., columns..).
+    /// The axes that its rows and its columns are made of, if these are not one axis each: loads
+    /// and body are over (batch.., rows.., columns..).
     pub split: Option<Split>,
 }
 
@@ -90,14 +92,14 @@ impl Factor {
         }
     }
 
-    /// The load, if the factor is one operand read in place, widened or rounded to the values of a 16-bit float; and
-    /// which float that is.
+    /// The load, if the factor is one operand read in place, widened or rounded to the values of a
+    /// 16-bit float; and which float that is.
     pub fn in_memory(&self) -> Option<(&Load, Option<crate::DType>)> {
         self.from_one_load().filter(|(l, _)| l.access.guards.is_empty() && self.split.is_none())
     }
 
-    /// As [`in_memory`](Factor::in_memory), also if rows or columns are several axes, or if the operand ends before the loops do and there are zeros
-    /// beyond it.
+    /// As [`in_memory`](Factor::in_memory), also if rows or columns are several axes, or if the
+    /// operand ends before the loops do and there are zeros beyond it.
     pub fn from_one_load(&self) -> Option<(&Load, Option<crate::DType>)> {
         match self.body.insts.as_slice() {
             [Inst { op: ScalarOp::Load(l), .. }, Inst { op: ScalarOp::Round(to), .. }]
@@ -252,7 +254,8 @@ struct Run<'a> {
     extents: Vec<usize>,
     /// For each sink, the largest value so far; zero for other sinks.
     largest: Vec<Bits>,
-    /// For each sink, what has come down each column, row-major over the kept axes; nothing for other sinks.
+    /// For each sink, what has come down each column, row-major over the kept axes; nothing for
+    /// other sinks.
     columns: Vec<Vec<Column>>,
 }
 

@@ -1,4 +1,5 @@
-//! Lines: scans along an axis, and the order of its elements. What is done with a line stands in [`line`](crate::kernel::line).
+//! Lines: scans along an axis, and the order of its elements. What is done with a line stands in
+//! [`line`](crate::kernel::line).
 
 use super::{Grouping, Joins, Loops, Operands};
 use crate::Size;
@@ -15,8 +16,8 @@ pub(super) const GROUPING: Grouping = Grouping {
     build: build::lines,
 };
 
-/// `out = work(in0, in1)` for every line of operands of one type, which lie in memory as they are. Of work on two operands, both are
-/// the one input if there is no other.
+/// `out = work(in0, in1)` for every line of operands of one type, which lie in memory as they are.
+/// Of work on two operands, both are the one input if there is no other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lines {
     /// What is done with a line.

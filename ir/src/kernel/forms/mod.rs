@@ -1,7 +1,8 @@
 //! The forms of kernels: [`Form`], and what the language knows of each ([`Loops`]).
 //!
-//! A form stands in one file: its loops, their evaluation, cost and text, and what they accumulate. A new one is a variant of [`Form`] and
-//! of [`FormKind`] here, and a file; `docs/kernels.md` lists its places in other crates.
+//! A form stands in one file: its loops, their evaluation, cost and text, and what they accumulate.
+//! A new one is a variant of [`Form`] and of [`FormKind`] here, and a file; `docs/kernels.md` lists
+//! its places in other crates.
 
 mod attention;
 mod contract;
@@ -194,7 +195,8 @@ pub enum Operands {
         /// Why it has to, in the words of explanations.
         why: &'static str,
     },
-    /// The first as a whole before anything else, if it is not of zeros; the others at the position of the loops.
+    /// The first as a whole before anything else, if it is not of zeros; the others at the position
+    /// of the loops.
     BaseAndSources,
 }
 
@@ -203,7 +205,8 @@ pub(crate) trait Loops {
     /// The name of the form.
     fn name(&self) -> &'static str;
 
-    /// Runs the loops of a kernel without names: all inputs are read as they were before an output was written.
+    /// Runs the loops of a kernel without names: all inputs are read as they were before an output
+    /// was written.
     fn evaluate(
         &self,
         kernel: &Kernel,
@@ -217,7 +220,8 @@ pub(crate) trait Loops {
     /// Writes the lines between the head of the kernel and its end.
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
-    /// Tells `found` of each accumulator: what it is, its type, and the type of what is accumulated.
+    /// Tells `found` of each accumulator: what it is, its type, and the type of what is
+    /// accumulated.
     fn accumulators(&self, kernel: &Kernel, found: &mut dyn FnMut(&str, Scalar, Scalar));
 
     /// Gives `each` all sizes, in an order of its own.

@@ -30,9 +30,9 @@ pub(super) const GROUPING: Grouping = Grouping {
 
 /// Parallel outer axes and one inner axis, the row, over which stages run in order.
 ///
-/// A scalar result has no outer axes and a row of one position. Every segment runs the same code over its own extents and
-/// operands; more than one segment is allowed only for maps with no outer axes (multi-tensor kernels). In a map with segments
-/// each access has stride 1 or 0 along the row.
+/// A scalar result has no outer axes and a row of one position. Every segment runs the same code
+/// over its own extents and operands; more than one segment is allowed only for maps with no outer
+/// axes (multi-tensor kernels). In a map with segments each access has stride 1 or 0 along the row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Nest {
     /// What differs between the tensors of a multi-tensor kernel; never empty.

@@ -49,7 +49,8 @@ impl Combiner {
         }
     }
 
-    /// The instruction that takes the element and the value, both of `ty`, to what becomes of them; `None` if that is the value itself.
+    /// The instruction that takes the element and the value, both of `ty`, to what becomes of them;
+    /// `None` if that is the value itself.
     ///
     /// ```
     /// use tracecast_ir::kernel::{Combiner, Scalar, ScalarOp};
@@ -70,14 +71,16 @@ impl Combiner {
         })
     }
 
-    /// True if what becomes of them may be a third number, which is rounded: then what is accumulated is to be no narrower than f32.
+    /// True if what becomes of them may be a third number, which is rounded: then what is
+    /// accumulated is to be no narrower than f32.
     pub const fn accumulates(self) -> bool {
         matches!(self, Combiner::Add | Combiner::Mul)
     }
 }
 
-/// `out = base`, then for every source position in row-major order the combiner takes `out[place]` and the value to a new `out[place]`; sums and
-/// products of 16-bit floats in f32, with one rounding at the end.
+/// `out = base`, then for every source position in row-major order the combiner takes `out[place]`
+/// and the value to a new `out[place]`; sums and products of 16-bit floats in f32, with one
+/// rounding at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scatter {
     /// Sizes of the source's axes.

@@ -1,4 +1,5 @@
-//! Transposed convolutions, as the gradient of a convolution's operand is one: sums are over what windows see that are evenly apart.
+//! Transposed convolutions, as the gradient of a convolution's operand is one: sums are over what
+//! windows see that are evenly apart.
 
 use super::{Grouping, Joins, Loops, Operands};
 use crate::kernel::cost::Reads;
@@ -16,10 +17,12 @@ pub(super) const GROUPING: Grouping = Grouping {
     build: build::transposed,
 };
 
-/// `out[g, p, h] = Σ_c Σ_k in0[g, c, o] * in1[g % period, c, p, k]` over the planes `c` of a group, and in each over the positions `k` of a window, in row-major order, for
-/// which there is a whole number `o` along both axes with `h = o * stride + k - low`; where `o` is outside of `in0`, zero is multiplied. An even number of planes of
-/// bf16 is gone through two at a time, at each position the one and then the other. Sums are those of a [contraction](super::Contract): chains of fused multiply-adds
-/// from zero over blocks of steps, of 16-bit floats in f32.
+/// `out[g, p, h] = Σ_c Σ_k in0[g, c, o] * in1[g % period, c, p, k]` over the planes `c` of a group,
+/// and in each over the positions `k` of a window, in row-major order, for which there is a whole
+/// number `o` along both axes with `h = o * stride + k - low`; where `o` is outside of `in0`, zero
+/// is multiplied. An even number of planes of bf16 is gone through two at a time, at each position
+/// the one and then the other. Sums are those of a [contraction](super::Contract): chains of fused
+/// multiply-adds from zero over blocks of steps, of 16-bit floats in f32.
 ///
 /// If there is one input, it is both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,8 +56,9 @@ impl Moves {
     /// Of windows of one position, one beside the other.
     pub const STILL: Moves = Moves { positions: 1, stride: 1, low: 0 };
 
-    /// The first position of a window that element `at` is at, the window of which it is that position, and how many positions it is at: each a stride behind the
-    /// one before, in the window before.
+    /// The first position of a window that element `at` is at, the window of which it is that
+    /// position, and how many positions it is at: each a stride behind the one before, in the
+    /// window before.
     pub const fn met(self, at: usize) -> (usize, usize, usize) {
         let (window, first) = ((at + self.low) / self.stride, (at + self.low) % self.stride);
         let rest = self.positions.saturating_sub(first);
@@ -62,7 +66,8 @@ impl Moves {
     }
 }
 
-/// What a sum goes through: the elements of a group, its weights, and the plane and the place of the result.
+/// What a sum goes through: the elements of a group, its weights, and the plane and the place of
+/// the result.
 struct Sum<'a> {
     x: &'a [Bits],
     weight: &'a [Bits],

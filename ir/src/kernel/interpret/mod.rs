@@ -1,6 +1,8 @@
-//! The meaning of scalar code and of reductions: what the evaluation of every form of kernel is made of.
+//! The meaning of scalar code and of reductions: what the evaluation of every form of kernel is
+//! made of.
 //!
-//! It is written to be read, not to be fast. The loops are those of the forms ([`forms`](super::forms)); buffers come from the caller.
+//! It is written to be read, not to be fast. The loops are those of the forms
+//! ([`forms`](super::forms)); buffers come from the caller.
 
 mod machine;
 pub(crate) mod reduce;

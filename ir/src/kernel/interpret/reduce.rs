@@ -9,8 +9,9 @@ use crate::kernel::{
 };
 
 impl Reduction {
-    /// Two partial results of `ty` as one, bits in and bits out as in [`ScalarOp::Const`](crate::kernel::ScalarOp::Const). Of a
-    /// reduction to a position, the value that is found there.
+    /// Two partial results of `ty` as one, bits in and bits out as in
+    /// [`ScalarOp::Const`](crate::kernel::ScalarOp::Const). Of a reduction to a position, the value
+    /// that is found there.
     pub fn combine(self, ty: Scalar, a: u64, b: u64) -> u64 {
         match self.combines() {
             Combine::Value(op) => apply(op, ty, ty, &[a, b]).unwrap_or(a),
@@ -145,7 +146,8 @@ mod tests {
 
     #[test]
     fn a_row_is_summed_in_lanes_and_chunks() {
-        // Position 32 shares a lane with position 0, so the large numbers cancel before the small ones are added.
+        // Position 32 shares a lane with position 0, so the large numbers cancel before the small
+        // ones are added.
         let mut v = vec![1.0f32; LANES + 1];
         (v[0], v[LANES]) = (1e9, -1e9);
         assert_eq!(float(row(Reduction::Sum, Scalar::F32, &bits(&v))), 31.0);

@@ -156,7 +156,8 @@ macro_rules! int {
 int!(i32, u32);
 int!(i64, u64);
 
-/// The result of an instruction that reads only its operands, of types `from` (that of the first operand) and `ty`.
+/// The result of an instruction that reads only its operands, of types `from` (that of the first
+/// operand) and `ty`.
 ///
 /// `None` if there is no such instruction for these types.
 pub(crate) fn apply(op: ScalarOp, ty: Scalar, from: Scalar, args: &[Bits]) -> Option<Bits> {
@@ -305,7 +306,8 @@ fn from_int(v: i64, to: Scalar) -> Bits {
     }
 }
 
-/// The element of a dense buffer in its scalar type; `None` outside of the buffer, or if there are no kernels for the dtype.
+/// The element of a dense buffer in its scalar type; `None` outside of the buffer, or if there are
+/// no kernels for the dtype.
 pub(crate) fn read(bytes: &[u8], dtype: DType, index: i64) -> Option<Bits> {
     let size = dtype.bytes();
     let at = usize::try_from(index).ok()?.checked_mul(size)?;
@@ -323,7 +325,8 @@ pub(crate) fn read(bytes: &[u8], dtype: DType, index: i64) -> Option<Bits> {
     })
 }
 
-/// Narrows a number to `dtype`, as the op `cast` does, and puts it into a dense buffer. `None` where [`read`] gives `None`.
+/// Narrows a number to `dtype`, as the op `cast` does, and puts it into a dense buffer. `None`
+/// where [`read`] gives `None`.
 pub(crate) fn write(
     bytes: &mut [u8],
     dtype: DType,

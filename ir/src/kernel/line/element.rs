@@ -228,7 +228,8 @@ scanned! {
     U8: i64, i64, |s: i64| s as u8, |o: i64| o as u8;
 }
 
-/// Evaluates `$body` with `$element` as the element of `$dtype`; truth values are bytes. Goes on behind it if there is none.
+/// Evaluates `$body` with `$element` as the element of `$dtype`; truth values are bytes. Goes on
+/// behind it if there is none.
 macro_rules! with_element {
     ($dtype:expr, $element:ident => $body:block) => {
         match $dtype {

@@ -1,11 +1,13 @@
-//! What is done with a line of numbers as a whole: running results and the order of its elements. It is written once, here;
-//! the interpreter runs it, and so does the CPU, whose threads take some lines each.
+//! What is done with a line of numbers as a whole: running results and the order of its elements.
+//! It is written once, here; the interpreter runs it, and so does the CPU, whose threads take some
+//! lines each.
 //!
 //! # Order
 //!
-//! A scan takes positions one after another, from the first, or from the last if it is reversed, and shows every partial result: there are no
-//! lanes and no chunks. Sums, products and recurrences of f32 are accumulated in f64 and rounded to f32 where they are shown, 16-bit floats
-//! in f32, the others in their own type. Logarithms of sums are accumulated in f32, or in f64 for f64.
+//! A scan takes positions one after another, from the first, or from the last if it is reversed,
+//! and shows every partial result: there are no lanes and no chunks. Sums, products and recurrences
+//! of f32 are accumulated in f64 and rounded to f32 where they are shown, 16-bit floats in f32, the
+//! others in their own type. Logarithms of sums are accumulated in f32, or in f64 for f64.
 
 mod element;
 mod order;
@@ -28,7 +30,8 @@ pub enum Work {
         /// From the last position to the first.
         reverse: bool,
     },
-    /// The positions of the elements in order, equal ones as they come, as i64. NaN counts as the largest, and zeros are equal.
+    /// The positions of the elements in order, equal ones as they come, as i64. NaN counts as the
+    /// largest, and zeros are equal.
     Order {
         /// The largest first.
         descending: bool,
@@ -42,13 +45,16 @@ pub enum Scan {
     Sum,
     /// The product.
     Prod,
-    /// The position of the last of the largest numbers, as i64; that of the last NaN, once there is one.
+    /// The position of the last of the largest numbers, as i64; that of the last NaN, once there is
+    /// one.
     ArgMax,
-    /// The position of the last of the smallest numbers, as i64; that of the last NaN, once there is one.
+    /// The position of the last of the smallest numbers, as i64; that of the last NaN, once there
+    /// is one.
     ArgMin,
     /// The logarithm of the sum of the powers of `e`.
     LogSumExp,
-    /// Of two operands: the result before times the element of the first, plus the element of the second.
+    /// Of two operands: the result before times the element of the first, plus the element of the
+    /// second.
     Recurrence,
 }
 
@@ -112,7 +118,8 @@ pub struct Layout {
 }
 
 impl Work {
-    /// How many words of memory the work takes beside its operands, however many lines there are: an order has the keys of a line there.
+    /// How many words of memory the work takes beside its operands, however many lines there are:
+    /// an order has the keys of a line there.
     pub fn words(self, dtype: DType, layout: Layout) -> usize {
         if let Work::Order { .. } = self {
             with_element!(dtype, T => {
@@ -122,8 +129,9 @@ impl Work {
         0
     }
 
-    /// Does the work for whole lines: `inputs` are elements of `dtype`, `output` is as long as `layout` says. What `words` hold is of no
-    /// importance; there are as many as [`words`](Work::words) says, or more.
+    /// Does the work for whole lines: `inputs` are elements of `dtype`, `output` is as long as
+    /// `layout` says. What `words` hold is of no importance; there are as many as
+    /// [`words`](Work::words) says, or more.
     ///
     /// # Errors
     /// If the buffers are not of these sizes, or there is no such work for the dtype.

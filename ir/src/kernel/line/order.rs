@@ -1,4 +1,5 @@
-//! The order of the elements of a line: keys with their positions are sorted, so that equal ones stay as they came.
+//! The order of the elements of a line: keys with their positions are sorted, so that equal ones
+//! stay as they came.
 
 use super::Layout;
 use super::element::Element;
@@ -22,7 +23,8 @@ fn is_by_digits(length: usize, kept: usize) -> bool {
     kept >= length / 8 && length >= BY_DIGITS
 }
 
-/// Writes the positions of the elements of all lines in order. `keys` are as many words as [`words`] says.
+/// Writes the positions of the elements of all lines in order. `keys` are as many words as
+/// [`words`] says.
 pub(super) fn run<T: Element>(
     descending: bool,
     layout: Layout,
@@ -80,7 +82,8 @@ impl Sorter<'_> {
         &self.packed[..kept]
     }
 
-    /// Sorts by the digits of the keys, the lowest first: each pass keeps the order of equal digits.
+    /// Sorts by the digits of the keys, the lowest first: each pass keeps the order of equal
+    /// digits.
     fn by_digits(&mut self, bytes: usize) {
         let mut counts = [[0u32; 256]; 4];
         for v in self.packed.iter() {

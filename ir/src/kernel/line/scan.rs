@@ -1,6 +1,7 @@
-//! Results so far. A [`Scanner`] takes some lines side by side, since each waits for its own result before, and some of their positions
-//! at a time; what it does with a line does not depend on the lines beside it. How elements come to lie side by side is left to those
-//! who call it: [`run`] takes line by line.
+//! Results so far. A [`Scanner`] takes some lines side by side, since each waits for its own result
+//! before, and some of their positions at a time; what it does with a line does not depend on the
+//! lines beside it. How elements come to lie side by side is left to those who call it: [`run`]
+//! takes line by line.
 
 use super::element::{self, Element, Number, Scanned};
 use super::{Layout, Scan};
@@ -9,8 +10,8 @@ use crate::kernel::half;
 
 /// The results so far of some lines, from which a scan goes on.
 ///
-/// It reads and writes *panels*: for each of some neighbouring positions, in order, the elements of all lines. Elements lie in a panel as
-/// [`panel_dtype`] says.
+/// It reads and writes *panels*: for each of some neighbouring positions, in order, the elements of
+/// all lines. Elements lie in a panel as [`panel_dtype`] says.
 ///
 /// ```
 /// use tracecast_ir::DType;
@@ -47,7 +48,8 @@ enum Elements {
     U8,
 }
 
-/// What the elements of a dtype are in a panel: 16-bit floats are f32, which whoever makes the panel widens, and narrows afterwards.
+/// What the elements of a dtype are in a panel: 16-bit floats are f32, which whoever makes the
+/// panel widens, and narrows afterwards.
 #[must_use]
 pub const fn panel_dtype(dtype: DType) -> DType {
     match dtype {
@@ -84,8 +86,9 @@ impl<const LINES: usize> Scanner<LINES> {
         Some(Scanner { scan, reverse, elements, so_far, at, begun: false })
     }
 
-    /// Takes the next positions, of which `first` is the least: from the least to the largest, or the other way round if the scan is
-    /// reversed. There is an input for each operand of the scan; the results of extremes are positions, as i64.
+    /// Takes the next positions, of which `first` is the least: from the least to the largest, or
+    /// the other way round if the scan is reversed. There is an input for each operand of the scan;
+    /// the results of extremes are positions, as i64.
     ///
     /// # Panics
     /// If an input is missing, or the panels are not of the same positions.
@@ -102,8 +105,8 @@ impl<const LINES: usize> Scanner<LINES> {
         self.begun = true;
     }
 
-    // All of it is inlined into `advance`, whose caller says by which instructions it becomes vectors. So there are no closures here: they
-    // would keep the instructions that every CPU has.
+    // All of it is inlined into `advance`, whose caller says by which instructions it becomes
+    // vectors. So there are no closures here: they would keep the instructions that every CPU has.
 
     #[inline(always)]
     fn advance_as<T: Scanned>(&mut self, first: usize, inputs: &[&[u8]], output: &mut [u8]) {
@@ -188,7 +191,8 @@ impl<const LINES: usize> Scanner<LINES> {
             let x = to_own::<T, LINES>(x, position);
             let here = (first + position) as i64;
             for line in 0..LINES {
-                // No number beats a NaN, and a NaN is taken in any case; the first takes the place of what is beaten by all.
+                // No number beats a NaN, and a NaN is taken in any case; the first takes the place
+                // of what is beaten by all.
                 let takes = B::beats(x[line], found[line]) || x[line].is_nan();
                 found[line] = if takes { x[line] } else { found[line] };
                 at[line] = if takes { here } else { at[line] };

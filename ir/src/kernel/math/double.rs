@@ -1,7 +1,9 @@
 //! Functions of an f64 that run in vectors: fixed sequences of IEEE operations on a [`Double`].
 //!
-//! No product is added in the same step, since a machine without that instruction would take a call for each. The bound of each is
-//! [`Function::bound_of_doubles`](crate::kernel::Function::bound_of_doubles). The logarithm is fdlibm's, and the powers are Taylor's.
+//! No product is added in the same step, since a machine without that instruction would take a call
+//! for each. The bound of each is
+//! [`Function::bound_of_doubles`](crate::kernel::Function::bound_of_doubles). The logarithm is
+//! fdlibm's, and the powers are Taylor's.
 
 mod error_function;
 mod gamma;
@@ -50,10 +52,12 @@ pub trait Double: Copy {
     fn with_sign(self, x: Self) -> Self;
     /// The first 21 bits of the number, which it is cut down to: their square is exact.
     fn short(self) -> Self;
-    /// `self` times two to the power of `n`, an integer between -2000 and 2000; rounded once. `self` is 2^-20 to 4, or NaN.
+    /// `self` times two to the power of `n`, an integer between -2000 and 2000; rounded once.
+    /// `self` is 2^-20 to 4, or NaN.
     fn scale(self, n: Self) -> Self;
-    /// `e` and `m` with `self = 2^e m`, `m` from 1 to below 2, for numbers above zero. Zeros have -inf and 1, infinity has inf and 1; below zero `m` is
-    /// NaN and `e` any number or infinite, and of a NaN both or one of them are NaN.
+    /// `e` and `m` with `self = 2^e m`, `m` from 1 to below 2, for numbers above zero. Zeros have
+    /// -inf and 1, infinity has inf and 1; below zero `m` is NaN and `e` any number or infinite,
+    /// and of a NaN both or one of them are NaN.
     fn parts(self) -> (Self, Self);
     /// `self`, with `exact(x)` in the lanes where the mask is clear.
     fn or_exact(self, good: Self::Mask, x: Self, exact: fn(f64) -> f64) -> Self;
@@ -185,7 +189,8 @@ pub fn tanh_f64<D: Double>(x: D) -> D {
     e.div(e.add(D::splat(2.0))).with_sign(x)
 }
 
-/// `e`, `f`, half the square of `f` and `rest` with `x = 2^e (1 + f)`, `1 + f` from sqrt(1/2) to sqrt(2), and `log(1 + f)` that is `f - (square - rest)`.
+/// `e`, `f`, half the square of `f` and `rest` with `x = 2^e (1 + f)`, `1 + f` from sqrt(1/2) to
+/// sqrt(2), and `log(1 + f)` that is `f - (square - rest)`.
 #[inline(always)]
 fn log_parts<D: Double>(x: D) -> [D; 4] {
     let (e, m) = x.parts();
@@ -226,7 +231,8 @@ pub fn log1p_f64<D: Double>(x: D) -> D {
     D::select(x.abs().lt(D::splat(1.0e-17)), x, log_and(sum, lost))
 }
 
-/// The logarithm to a base: `one` is that of `e` and `two` that of 2, each in two parts, of which the first are short.
+/// The logarithm to a base: `one` is that of `e` and `two` that of 2, each in two parts, of which
+/// the first are short.
 #[inline(always)]
 fn log_to_base<D: Double>(x: D, one: [f64; 2], two: [f64; 2]) -> D {
     let [e, f, square, rest] = log_parts(x);
@@ -316,7 +322,8 @@ impl Double for f64 {
     }
     #[inline(always)]
     fn scale(self, n: f64) -> f64 {
-        // Of two factors, since 2^n alone may be out of range; only the last product can be inexact.
+        // Of two factors, since 2^n alone may be out of range; only the last product can be
+        // inexact.
         let power = |n: i64| f64::from_bits(((n + 1023) as u64) << 52);
         let n = n as i64;
         self * power(n >> 1) * power(n - (n >> 1))

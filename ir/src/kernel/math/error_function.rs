@@ -1,8 +1,8 @@
 //! What belongs to the error function: its complement, also scaled, and the inverses.
 //!
-//! The complement is `e^-x² R(x)` with the rational `R` of Shepherd and Laframboise: `(1 + 2x) R(x)` is a polynomial in
-//! `(x - k) / (x + k)`. The inverses are polynomials in `w = -log(1 - y²)`, and in the tails in its square root, as Giles has them, here in
-//! one over it.
+//! The complement is `e^-x² R(x)` with the rational `R` of Shepherd and Laframboise:
+//! `(1 + 2x) R(x)` is a polynomial in `(x - k) / (x + k)`. The inverses are polynomials in
+//! `w = -log(1 - y²)`, and in the tails in its square root, as Giles has them, here in one over it.
 
 use super::{Lane, abs, erf_near_zero, exp_parts, log, poly, with_sign};
 
@@ -22,7 +22,8 @@ const SCALED: [f32; 12] = [
     6.061_341e-5,
 ];
 
-/// From here on `e^(a²) erfc(a)` is one over `a sqrt(π)`, and below it `1 / (a + 1/2)` is far from zero.
+/// From here on `e^(a²) erfc(a)` is one over `a sqrt(π)`, and below it `1 / (a + 1/2)` is far from
+/// zero.
 const FAR: f32 = 1.0e30;
 
 /// `erfinv(x) / x` in `w - 2.5`, `w` to 5.

@@ -1,7 +1,9 @@
 //! The logarithm of the gamma function and its first two derivatives.
 //!
-//! Near the zeros at 1 and 2 they are polynomials with the zero as a factor, far out Stirling's series; numbers below zero are reflected.
-//! Each of the zeros below zero is close to the difference of two numbers of about its distance from zero: there only the absolute error is small.
+//! Near the zeros at 1 and 2 they are polynomials with the zero as a factor, far out Stirling's
+//! series; numbers below zero are reflected. Each of the zeros below zero is close to the
+//! difference of two numbers of about its distance from zero: there only the absolute error is
+//! small.
 
 use super::{Lane, SHIFTER, SIGN, abs, exponent_of, log, log_tail, poly, whole_to_float};
 
@@ -106,13 +108,15 @@ fn flipped<L: Lane>(r: L, x: L) -> L {
     L::from_bits(L::xor(r.bits(), L::and(x.bits(), L::splat_bits(SIGN))))
 }
 
-/// The logarithm of the magnitude of the gamma function: infinite at zero, at the negative integers and at the infinities.
+/// The logarithm of the magnitude of the gamma function: infinite at zero, at the negative integers
+/// and at the infinities.
 #[inline(always)]
 pub fn lgamma<L: Lane>(x: L) -> L {
     let (zero, one, half) = (L::splat(0.0), L::splat(1.0), L::splat(0.5));
     let a = abs(x);
     let small = a.lt(half);
-    // log Γ(1 + f) = f A(f) for |f| <= 1/2, and log Γ(2 + f) = f B(f) from there to 1. Below 1/2 it is log Γ(1 + x) - log |x|.
+    // log Γ(1 + f) = f A(f) for |f| <= 1/2, and log Γ(2 + f) = f B(f) from there to 1. Below 1/2 it
+    // is log Γ(1 + x) - log |x|.
     let at_one = a.lt(L::splat(1.5));
     let f = L::select(small, x, a.sub(one));
     let g = a.sub(L::splat(2.0));
@@ -128,7 +132,8 @@ pub fn lgamma<L: Lane>(x: L) -> L {
     L::select(small, positive.sub(other), y)
 }
 
-/// The logarithm of the gamma function from 3 on: `(x - 1/2) (log x - 1) + c + S(1/x²) / x`, the product in two parts.
+/// The logarithm of the gamma function from 3 on: `(x - 1/2) (log x - 1) + c + S(1/x²) / x`, the
+/// product in two parts.
 #[inline(always)]
 fn stirling<L: Lane>(x: L) -> L {
     /// ln 2 in two parts, the first of which times an exponent is exact.
@@ -156,7 +161,8 @@ fn stirling<L: Lane>(x: L) -> L {
     L::select(main.lt(L::splat(f32::INFINITY)), y, main)
 }
 
-/// The derivative of [`lgamma`]: infinite at zero, with the other sign; NaN at the negative integers and at -inf.
+/// The derivative of [`lgamma`]: infinite at zero, with the other sign; NaN at the negative
+/// integers and at -inf.
 #[inline(always)]
 pub fn digamma<L: Lane>(x: L) -> L {
     let (zero, one) = (L::splat(0.0), L::splat(1.0));

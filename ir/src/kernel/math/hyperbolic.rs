@@ -66,7 +66,8 @@ pub fn cosh<L: Lane>(x: L) -> L {
     half.add(L::splat(0.25).div(half))
 }
 
-/// The logarithm of `a + sqrt(square)`, where `square` is close to `a * a`, and of `2 a` where the square would be too large.
+/// The logarithm of `a + sqrt(square)`, where `square` is close to `a * a`, and of `2 a` where the
+/// square would be too large.
 #[inline(always)]
 fn log_of_sum<L: Lane>(a: L, square: L) -> L {
     let huge = L::splat(1.0e8).lt(a);

@@ -1,4 +1,5 @@
-//! Powers and logarithms beside [`exp`](super::exp) and [`log`](super::log): of other bases, and of what is close to one.
+//! Powers and logarithms beside [`exp`](super::exp) and [`log`](super::log): of other bases, and of
+//! what is close to one.
 
 use super::{LN2_HIGH, LN2_LOW, Lane, SHIFTER, exponent_of, log_tail, poly, power_of_two, split};
 use std::f32::consts::{LOG2_E, LOG10_E};

@@ -1,4 +1,5 @@
-//! What functions are at the ends of their ranges: zeros with their signs, subnormal numbers, infinities and NaN; and reductions of arguments.
+//! What functions are at the ends of their ranges: zeros with their signs, subnormal numbers,
+//! infinities and NaN; and reductions of arguments.
 
 use super::*;
 
@@ -217,7 +218,8 @@ fn reduction_is_exact_near_multiples() {
     }
 }
 
-/// A function of an f64, that of the library, and how many units in the last place lie between them at most, one of which is the library's.
+/// A function of an f64, that of the library, and how many units in the last place lie between them
+/// at most, one of which is the library's.
 type Beside = (&'static str, fn(f64) -> f64, fn(f64) -> f64, u64);
 
 #[test]

@@ -1,6 +1,7 @@
 //! The trigonometric functions and their inverses.
 //!
-//! Up to 2^17 arguments are reduced in f32; what is further away goes through f64, number by number.
+//! Up to 2^17 arguments are reduced in f32; what is further away goes through f64, number by
+//! number.
 
 use super::{Lane, SHIFTER, abs, cos_f64, poly, sin_f64, tan_f64, with_sign};
 use std::f32::consts::FRAC_2_PI;
@@ -117,8 +118,8 @@ fn less_quarter_turns<L: Lane>(x: L) -> (L, L, L::Bits) {
     (high, d.sub(high).add(low), t.bits())
 }
 
-/// For `a` from 0 to 1: a number `s` and `rest` with `asin a = s + rest`; above one half with `asin a = π/2 - 2 (s + rest)`,
-/// from the half angle. The mask tells which.
+/// For `a` from 0 to 1: a number `s` and `rest` with `asin a = s + rest`; above one half with
+/// `asin a = π/2 - 2 (s + rest)`, from the half angle. The mask tells which.
 #[inline(always)]
 fn arc<L: Lane>(a: L) -> (L, L, L::Bits) {
     let half = L::splat(0.5);

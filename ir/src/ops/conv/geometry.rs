@@ -1,11 +1,13 @@
-//! What a convolution is over: its axes, groups and channels, from the types of its operands and PyTorch's arguments.
+//! What a convolution is over: its axes, groups and channels, from the types of its operands and
+//! PyTorch's arguments.
 
 use crate::ops::infer;
 use crate::{Attrs, Must, Shape, Size, TensorType};
 
 /// Numbers beyond this are no strides, paddings or dilations of tensors that there can be.
 const FAR: i64 = 1 << 30;
-/// The same for strides over axes whose sizes are names: a transposed convolution has a part for each position within a stride.
+/// The same for strides over axes whose sizes are names: a transposed convolution has a part for
+/// each position within a stride.
 const FAR_APART: i64 = 1 << 16;
 
 /// A convolution, or a transposed one.
@@ -29,10 +31,12 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Of the operand, the weight and the bias, if there is one, with a number of axes to move over.
+    /// Of the operand, the weight and the bias, if there is one, with a number of axes to move
+    /// over.
     ///
     /// # Errors
-    /// If an argument is out of range, types do not fit, or a window is larger than what it moves over.
+    /// If an argument is out of range, types do not fit, or a window is larger than what it moves
+    /// over.
     pub(super) fn of(
         must: &Must<'_>,
         types: [&TensorType; 2],
@@ -157,7 +161,8 @@ impl Geometry {
         lead.chain(positions.iter().copied()).collect()
     }
 
-    /// The weight as group, channel of what windows are taken for, channel of what they see, and positions in a window.
+    /// The weight as group, channel of what windows are taken for, channel of what they see, and
+    /// positions in a window.
     pub(super) fn weight(&self) -> Shape {
         let [from, to] = self.channels;
         let channels = if self.transposed { [from, to] } else { [to, from] };

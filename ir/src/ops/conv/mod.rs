@@ -1,7 +1,7 @@
 //! Convolutions with PyTorch's arguments, and transposed ones: products with what windows see.
 //!
-//! `geometry` says what a convolution is over, `parts` what it is made of. No window is copied to memory: a contraction reads the operand through windows
-//! while it packs it.
+//! `geometry` says what a convolution is over, `parts` what it is made of. No window is copied to
+//! memory: a contraction reads the operand through windows while it packs it.
 
 mod geometry;
 mod parts;
@@ -24,11 +24,12 @@ const ROUNDED: Rounding = Rounding::result("the result, once, after the bias; ea
 
 crate::ops! { trait Convolutions;
 
-/// The convolution over the last axis of `x`, `[batch, channels, positions]` or one example without its axis, with `weight`,
-/// `[channels, channels of a group, positions of a window]`: [`torch.nn.functional.conv1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv1d.html).
+/// The convolution over the last axis of `x`, `[batch, channels, positions]` or one example without
+/// its axis, with `weight`, `[channels, channels of a group, positions of a window]`:
+/// [`torch.nn.functional.conv1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv1d.html).
 ///
-/// `stride`, `padding` and `dilation` are a number for each axis, or one for all; empty they are 1, 0 and 1. With `same` there are as many zeros around `x` as
-/// keep its size, the odd one behind it.
+/// `stride`, `padding` and `dilation` are a number for each axis, or one for all; empty they are 1,
+/// 0 and 1. With `same` there are as many zeros around `x` as keep its size, the odd one behind it.
 CONV1D = conv1d(x, weight, bias: optional; stride: Ints, padding: Ints, dilation: Ints, groups: OptInt, same: Bool) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| inferred(cx, Some(1), false),
@@ -40,7 +41,8 @@ CONV1D = conv1d(x, weight, bias: optional; stride: Ints, padding: Ints, dilation
     ] },
 }
 
-/// As [`CONV1D`], over the last two axes: [`torch.nn.functional.conv2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv2d.html).
+/// As [`CONV1D`], over the last two axes:
+/// [`torch.nn.functional.conv2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv2d.html).
 CONV2D = conv2d(x, weight, bias: optional; stride: Ints, padding: Ints, dilation: Ints, groups: OptInt, same: Bool) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| inferred(cx, Some(2), false),
@@ -54,7 +56,8 @@ CONV2D = conv2d(x, weight, bias: optional; stride: Ints, padding: Ints, dilation
     ] },
 }
 
-/// As [`CONV1D`], over the last three axes: [`torch.nn.functional.conv3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv3d.html).
+/// As [`CONV1D`], over the last three axes:
+/// [`torch.nn.functional.conv3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv3d.html).
 CONV3D = conv3d(x, weight, bias: optional; stride: Ints, padding: Ints, dilation: Ints, groups: OptInt, same: Bool) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| inferred(cx, Some(3), false),
@@ -65,9 +68,11 @@ CONV3D = conv3d(x, weight, bias: optional; stride: Ints, padding: Ints, dilation
     ] },
 }
 
-/// The transpose of the convolution of as many axes: what its gradient makes of `x`, whose channels are those of the convolution's result.
-/// `weight` is `[channels, channels of a group of the result, positions of a window]`, and `output_padding` says which of the sizes that the convolution takes to
-/// the same one is meant: [`torch.nn.functional.conv_transpose1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv_transpose1d.html).
+/// The transpose of the convolution of as many axes: what its gradient makes of `x`, whose channels
+/// are those of the convolution's result. `weight` is `[channels, channels of a group of the
+/// result, positions of a window]`, and `output_padding` says which of the sizes that the
+/// convolution takes to the same one is meant:
+/// [`torch.nn.functional.conv_transpose1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv_transpose1d.html).
 CONV_TRANSPOSE1D = conv_transpose1d(x, weight, bias: optional; stride: Ints, padding: Ints, output_padding: Ints, groups: OptInt, dilation: Ints) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| inferred(cx, Some(1), true),
@@ -79,7 +84,8 @@ CONV_TRANSPOSE1D = conv_transpose1d(x, weight, bias: optional; stride: Ints, pad
     ] },
 }
 
-/// As [`CONV_TRANSPOSE1D`], over the last two axes: [`torch.nn.functional.conv_transpose2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv_transpose2d.html).
+/// As [`CONV_TRANSPOSE1D`], over the last two axes:
+/// [`torch.nn.functional.conv_transpose2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv_transpose2d.html).
 CONV_TRANSPOSE2D = conv_transpose2d(x, weight, bias: optional; stride: Ints, padding: Ints, output_padding: Ints, groups: OptInt, dilation: Ints) -> (y) {
     dispatch: OF_INPUT,
     infer:    &|cx| inferred(cx, Some(2), true),
@@ -90,7 +96,8 @@ CONV_TRANSPOSE2D = conv_transpose2d(x, weight, bias: optional; stride: Ints, pad
     ] },
 }
 
-/// As [`CONV_TRANSPOSE1D`], over the last three axes: [`torch.nn.functional.conv_transpose3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv_transpose3d.html).
+/// As [`CONV_TRANSPOSE1D`], over the last three axes:
+/// [`torch.nn.functional.conv_transpose3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv_transpose3d.html).
 CONV_TRANSPOSE3D = conv_transpose3d(x, weight, bias: optional; stride: Ints, padding: Ints, output_padding: Ints, groups: OptInt, dilation: Ints) -> (y) {
     dispatch: OF_INPUT,
     infer:    &|cx| inferred(cx, Some(3), true),
@@ -102,7 +109,8 @@ CONV_TRANSPOSE3D = conv_transpose3d(x, weight, bias: optional; stride: Ints, pad
 }
 
 /// A convolution or a transposed one, over as many axes as `weight` has behind its channels:
-/// [`torch.convolution`](https://docs.pytorch.org/docs/stable/torch.compiler_ir.html), to which PyTorch reduces the others.
+/// [`torch.convolution`](https://docs.pytorch.org/docs/stable/torch.compiler_ir.html), to which
+/// PyTorch reduces the others.
 CONVOLUTION = convolution(x, weight, bias: optional; stride: Ints, padding: Ints, dilation: Ints, transposed: Bool, output_padding: Ints, groups: OptInt) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| inferred(cx, None, is_transposed(cx.attrs)),

@@ -1,8 +1,10 @@
 //! What convolutions are made of: products with what windows see.
 //!
-//! The sum over `k` goes through the channels of a group, and in each through the positions of a window in row-major order, as weights lie in
-//! memory. An even number of channels of bf16 is gone through two at a time: at each position the one and then the other.
-//! Values are `[batch, group, channel, position..]`, weights `[group, channel for, channel seen, position in the window..]`.
+//! The sum over `k` goes through the channels of a group, and in each through the positions of a
+//! window in row-major order, as weights lie in memory. An even number of channels of bf16 is gone
+//! through two at a time: at each position the one and then the other. Values are
+//! `[batch, group, channel, position..]`, weights `[group, channel for, channel seen, position in
+//! the window..]`.
 
 use super::transpose::ConvolutionTranspose;
 use crate::ops::elementwise::Elementwise;
@@ -26,8 +28,9 @@ pub(super) struct Moves<'a> {
     pub(super) low: &'a [i64],
 }
 
-/// The convolution of `x` with `weight`, in f32 for 16-bit floats if `wide`: `count` windows along each axis. A bias is added to the sums before these are laid
-/// out as windows are: so it is part of the product's epilogue.
+/// The convolution of `x` with `weight`, in f32 for 16-bit floats if `wide`: `count` windows along
+/// each axis. A bias is added to the sums before these are laid out as windows are: so it is part
+/// of the product's epilogue.
 pub(super) fn correlated<'t>(
     x: Var<'t>,
     weight: Var<'t>,
@@ -54,7 +57,8 @@ pub(super) fn correlated<'t>(
     y.reshape_to(&lead.iter().chain([&shape[1]]).chain(count).copied().collect())
 }
 
-/// True if the sum goes through two channels of bf16 at a time: CPUs multiply bf16 in pairs of neighbouring steps, and those of two channels lie alike for every position.
+/// True if the sum goes through two channels of bf16 at a time: CPUs multiply bf16 in pairs of
+/// neighbouring steps, and those of two channels lie alike for every position.
 fn is_in_pairs(weight: Var<'_>) -> bool {
     let shape = weight.shape();
     let is_wide = shape[3..].iter().any(|n| *n != 1);
@@ -63,7 +67,8 @@ fn is_in_pairs(weight: Var<'_>) -> bool {
         && shape[2].number().is_some_and(|n| n > 0 && n % 2 == 0)
 }
 
-/// `[.., pair of channels, position in a window.., channel of the pair, ..]` of `[.., channel, position in a window.., ..]`, whose channels are axis 2.
+/// `[.., pair of channels, position in a window.., channel of the pair, ..]` of
+/// `[.., channel, position in a window.., ..]`, whose channels are axis 2.
 fn channels_in_pairs<'t>(x: Var<'t>, positions: usize) -> Var<'t> {
     let shape = x.shape();
     let pairs = [shape[2] / Size::from(2), Size::from(2)];
@@ -86,7 +91,8 @@ pub(super) fn weight_gradient<'t>(
     }
     let (x_shape, dy_shape) = (x.shape(), dy.shape());
     let axes = kernel.len() as i64;
-    // Windows of one position are seen as others are, so that neither factor is copied to have batches and windows along one axis. A single window needs no copy.
+    // Windows of one position are seen as others are, so that neither factor is copied to have
+    // batches and windows along one axis. A single window needs no copy.
     let count = &dy_shape[3..];
     let seen = if count.iter().all(|n| *n == 1) {
         windowed(x, kernel, moves, count)
@@ -107,8 +113,9 @@ pub(super) fn weight_gradient<'t>(
     dw.reshape_to(&lead.into_iter().chain(sizes).collect())
 }
 
-/// True if each window of a line has sums of its own in the gradient of a weight: of depthwise convolutions whose windows are three by three positions, no more than two
-/// apart, and enough of them in a line.
+/// True if each window of a line has sums of its own in the gradient of a weight: of depthwise
+/// convolutions whose windows are three by three positions, no more than two apart, and enough of
+/// them in a line.
 fn is_by_line(x: Var<'_>, dy: Var<'_>, kernel: &[i64], moves: &Moves<'_>) -> bool {
     let is_depthwise = x.size(1) != 1 && x.size(2) == 1 && dy.size(2) == 1;
     let is_near = matches!(moves.stride, [1, 1] | [2, 2]) && moves.dilation == [1, 1];
@@ -116,14 +123,16 @@ fn is_by_line(x: Var<'_>, dy: Var<'_>, kernel: &[i64], moves: &Moves<'_>) -> boo
     is_depthwise && kernel == [3, 3] && is_near && is_long() && dy.dtype().is_float()
 }
 
-/// As [`weight_gradient`], where the sums of a window in a line go through examples and lines, and those of all windows in a line are added up. So vectors go along lines,
-/// which need not be turned.
+/// As [`weight_gradient`], where the sums of a window in a line go through examples and lines, and
+/// those of all windows in a line are added up. So vectors go along lines, which need not be
+/// turned.
 fn by_line<'t>(x: Var<'t>, dy: Var<'t>, kernel: &[i64], moves: &Moves<'_>) -> Var<'t> {
     let (shape, groups) = (dy.shape(), dy.size(1));
     let (lines, windows) = (shape[0] * shape[3], shape[4]);
     let taps = kernel.iter().map(|n| Size::from(*n));
     let (all, one) = (taps.clone().product::<Size>(), Size::from(1));
-    // Window of a line, group, then example and line, then position in a window: what is added up lies far apart, and vectors go through what lies between.
+    // Window of a line, group, then example and line, then position in a window: what is added up
+    // lies far apart, and vectors go through what lies between.
     let seen = x.windows(kernel, &shape[3..], moves.stride, moves.dilation, moves.low);
     let seen = seen.permute([6, 1, 0, 5, 2, 3, 4].as_slice());
     let seen = seen.reshape_to(&Shape::new(&[windows, groups, lines, all]));
@@ -134,7 +143,8 @@ fn by_line<'t>(x: Var<'t>, dy: Var<'t>, kernel: &[i64], moves: &Moves<'_>) -> Va
     dw.reshape_to(&[groups, one, one].into_iter().chain(taps).collect())
 }
 
-/// The gradient of the operand of a convolution, whose axes have these sizes, for the gradient `dy` of its result; in f32 for 16-bit floats if `wide`.
+/// The gradient of the operand of a convolution, whose axes have these sizes, for the gradient `dy`
+/// of its result; in f32 for 16-bit floats if `wide`.
 pub(super) fn input_gradient<'t>(
     dy: Var<'t>,
     weight: Var<'t>,
@@ -148,8 +158,9 @@ pub(super) fn input_gradient<'t>(
     in_phases(dy, weight, moves, sizes, wide)
 }
 
-/// The same, phase by phase: positions of the operand whose numbers differ by a stride see the same positions of a window. Each such *phase* is a convolution of `dy`
-/// with that part of the weight, so nothing is multiplied by a zero between elements.
+/// The same, phase by phase: positions of the operand whose numbers differ by a stride see the same
+/// positions of a window. Each such *phase* is a convolution of `dy` with that part of the weight,
+/// so nothing is multiplied by a zero between elements.
 pub(super) fn in_phases<'t>(
     dy: Var<'t>,
     weight: Var<'t>,
@@ -177,8 +188,10 @@ pub(super) fn in_phases<'t>(
     dx
 }
 
-/// True if a kernel computes all phases in one: of windows that are two apart along the last axis, and no more along the other. Left to phases are convolutions of a few
-/// planes, but several, since the kernel goes across planes of the result in vectors, and those of one position, most of whose phases are zeros.
+/// True if a kernel computes all phases in one: of windows that are two apart along the last axis,
+/// and no more along the other. Left to phases are convolutions of a few planes, but several, since
+/// the kernel goes across planes of the result in vectors, and those of one position, most of whose
+/// phases are zeros.
 fn is_in_one(dy: Var<'_>, weight: Var<'_>, moves: &Moves<'_>, wide: bool) -> bool {
     let axes = moves.stride.len();
     let is_depthwise = dy.size(2) == 1 && weight.size(2) == 1;
@@ -190,7 +203,8 @@ fn is_in_one(dy: Var<'_>, weight: Var<'_>, moves: &Moves<'_>, wide: bool) -> boo
     fits && by_two && is_as_wide && moves.dilation.iter().all(|n| *n == 1)
 }
 
-/// All phases. Groups lie in memory as they do in the operands of convolutions, so that none is copied.
+/// All phases. Groups lie in memory as they do in the operands of convolutions, so that none is
+/// copied.
 fn in_one<'t>(dy: Var<'t>, weight: Var<'t>, moves: &Moves<'_>, sizes: &[Size]) -> Var<'t> {
     let (from, kernel) = (dy.shape(), weight.shape());
     let groups = kernel[0].number().expect("the sizes of a weight are numbers");
@@ -211,13 +225,15 @@ struct Phase {
     step: i64,
     /// How many they see.
     count: i64,
-    /// How windows over the gradient of the result move: one after another, backwards by this, from this position on.
+    /// How windows over the gradient of the result move: one after another, backwards by this, from
+    /// this position on.
     dilation: i64,
     low: i64,
 }
 
 impl Phase {
-    /// Of the positions `at`, `at + stride`, and so on. Position `h` sees position `k` of window `o` where `h = o * stride + k * dilation - low`.
+    /// Of the positions `at`, `at + stride`, and so on. Position `h` sees position `k` of window
+    /// `o` where `h = o * stride + k * dilation - low`.
     fn of(at: i64, kernel: i64, [stride, dilation, low]: [i64; 3]) -> Phase {
         let step = stride / gcd(stride, dilation);
         let first = (0..kernel.min(step)).find(|k| (at + low - k * dilation) % stride == 0);
@@ -236,8 +252,10 @@ fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The gradient at the phases chosen so far and at all of the axes behind these: `[batch, group, channel, (count, 1).., size..]`, a count for each axis that is chosen
-/// already, and for each other all its positions, whose phases lie in order: so what the next axis puts together is whole lines.
+/// The gradient at the phases chosen so far and at all of the axes behind these:
+/// `[batch, group, channel, (count, 1).., size..]`, a count for each axis that is chosen already,
+/// and for each other all its positions, whose phases lie in order: so what the next axis puts
+/// together is whole lines.
 fn assembled<'t>(
     dy: Var<'t>,
     weight: Var<'t>,
@@ -283,7 +301,8 @@ fn assembled<'t>(
     all.reshape_to(&shape(axis, 1))
 }
 
-/// A convolution of the gradient of the result with a part of the weight: `[batch, group, channel, (count, 1)..]`.
+/// A convolution of the gradient of the result with a part of the weight:
+/// `[batch, group, channel, (count, 1)..]`.
 fn one_phase<'t>(
     dy: Var<'t>,
     weight: Var<'t>,

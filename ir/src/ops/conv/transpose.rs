@@ -1,4 +1,5 @@
-//! The transpose of a convolution whose windows are two apart, as the gradient of its operand is one: a kernel that reads planes once and writes lines whole.
+//! The transpose of a convolution whose windows are two apart, as the gradient of its operand is
+//! one: a kernel that reads planes once and writes lines whole.
 
 use super::geometry::numbers;
 use super::parts::{Moves, correlated, in_phases, kernel_of, weight_gradient};
@@ -11,15 +12,19 @@ use crate::ops::infer;
 use crate::{Attrs, Shape, Size, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
 
-/// Axes of an operand in front of those that windows move over: examples and channels, or channels of both sides.
+/// Axes of an operand in front of those that windows move over: examples and channels, or channels
+/// of both sides.
 pub(crate) const LEAD: usize = 2;
 
 crate::ops! { trait ConvolutionTranspose;
 
-/// The transpose of a convolution of `x`, `[example, channel, o..]`, with `weight`, `[channel, channel of a group's result, k..]`: in each group of channels
-/// `y[p, h..] = Σ_c Σ_k x[c, o..] * weight[c, p, k..]` over the channels `c` of a group, and in each over the positions `k` of a window for which there are whole numbers
-/// `o` with `h = o * stride + k - low`, in row-major order; an even number of channels of bf16 is gone through two at a time. `x` is zero outside. `size` are the last
-/// one or two axes of `y`. Windows are two apart along the last axis, and one or two along the other.
+/// The transpose of a convolution of `x`, `[example, channel, o..]`, with `weight`,
+/// `[channel, channel of a group's result, k..]`: in each group of channels
+/// `y[p, h..] = Σ_c Σ_k x[c, o..] * weight[c, p, k..]` over the channels `c` of a group, and in
+/// each over the positions `k` of a window for which there are whole numbers `o` with
+/// `h = o * stride + k - low`, in row-major order; an even number of channels of bf16 is gone
+/// through two at a time. `x` is zero outside. `size` are the last one or two axes of `y`. Windows
+/// are two apart along the last axis, and one or two along the other.
 CONVOLUTION_TRANSPOSE = convolution_transpose(x, weight; groups: Int, size: Sizes, stride: Ints, low: Ints) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &inferred,

@@ -1,5 +1,5 @@
-//! Activations beyond the elementwise core, and the gradients of those that PyTorch rounds once: `gelu`, `silu`,
-//! `tanh_backward`, `sigmoid_backward`.
+//! Activations beyond the elementwise core, and the gradients of those that PyTorch rounds once:
+//! `gelu`, `silu`, `tanh_backward`, `sigmoid_backward`.
 
 use crate::op::{Dispatch, Domain, FLOATS, Facts, InferCx, Rounding, composite, rule};
 use crate::ops::elementwise::Elementwise;
@@ -28,7 +28,8 @@ TANH_BACKWARD = tanh_backward(dy, y) -> (dx) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] in -1 1"] },
 }
 
-/// The gradient of [`sigmoid`](crate::ops::elementwise::SIGMOID) from its result: `dy * (1 - y) * y`.
+/// The gradient of [`sigmoid`](crate::ops::elementwise::SIGMOID) from its result:
+/// `dy * (1 - y) * y`.
 SIGMOID_BACKWARD = sigmoid_backward(dy, y) -> (dx) {
     dispatch: Dispatch::Internal,
     infer:    &alike,
@@ -144,8 +145,9 @@ fn by_tanh(approximate: Option<&str>) -> Result<bool, String> {
     }
 }
 
-/// Twice the argument of `tanh` in the approximation of [`GELU`], times `sign`. `(1 + tanh u) / 2` is made as `sigmoid(2u)`: that takes half the
-/// steps, and nothing cancels where `tanh u` is close to -1.
+/// Twice the argument of `tanh` in the approximation of [`GELU`], times `sign`. `(1 + tanh u) / 2`
+/// is made as `sigmoid(2u)`: that takes half the steps, and nothing cancels where `tanh u` is close
+/// to -1.
 fn argument(x: Var<'_>, sign: f64) -> Var<'_> {
     let slope = sign * 2.0 * SLOPE;
     x.mul(x.mul(x).mul(slope * CUBE).add(slope))

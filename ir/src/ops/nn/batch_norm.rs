@@ -1,7 +1,9 @@
-//! `batch_norm` and its gradient: channels shifted and scaled by the statistics of a batch, or by given ones.
+//! `batch_norm` and its gradient: channels shifted and scaled by the statistics of a batch, or by
+//! given ones.
 //!
-//! Sums go over the positions of each example first and over the examples then. So a batch is read once for its statistics, and the sums of squares are of
-//! distances from a mean, which loses no digits.
+//! Sums go over the positions of each example first and over the examples then. So a batch is read
+//! once for its statistics, and the sums of squares are of distances from a mean, which loses no
+//! digits.
 
 use super::activation::same_type;
 use crate::op::{
@@ -16,11 +18,13 @@ use smallvec::smallvec;
 
 crate::ops! { trait BatchNorms;
 
-/// `(x - mean) / sqrt(variance + eps) * weight + bias` for each channel, which is axis 1 of `x`; and the mean and the variance, in f32 for 16-bit
-/// floats: [`torch.nn.functional.batch_norm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.batch_norm.html).
+/// `(x - mean) / sqrt(variance + eps) * weight + bias` for each channel, which is axis 1 of `x`;
+/// and the mean and the variance, in f32 for 16-bit floats:
+/// [`torch.nn.functional.batch_norm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.batch_norm.html).
 ///
-/// With `training` the statistics are those of `x`, the variance divided by the count, and `running_mean` and `running_var` are not read. Else they are
-/// these two. No gradient reaches them. The other operands have the dtype of `x`, or f32 beside 16-bit floats.
+/// With `training` the statistics are those of `x`, the variance divided by the count, and
+/// `running_mean` and `running_var` are not read. Else they are these two. No gradient reaches
+/// them. The other operands have the dtype of `x`, or f32 beside 16-bit floats.
 BATCH_NORM = batch_norm(x, weight: optional, bias: optional, running_mean: optional, running_var: optional; training: Bool, eps: Float) -> (y, mean, variance) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &inferred,
@@ -36,9 +40,10 @@ BATCH_NORM = batch_norm(x, weight: optional, bias: optional, running_mean: optio
     ] },
 }
 
-/// The gradients of [`BATCH_NORM`] from its operand and the statistics it gave: with `x^ = (x - mean) / sqrt(variance + eps)`, `dweight` and `dbias` are
-/// the sums of `dy * x^` and of `dy` for each channel, and `dx` is `(dy - mean(dy) - x^ * mean(dy * x^)) * weight / sqrt(variance + eps)`; without
-/// `training` the two means are left out.
+/// The gradients of [`BATCH_NORM`] from its operand and the statistics it gave: with
+/// `x^ = (x - mean) / sqrt(variance + eps)`, `dweight` and `dbias` are the sums of `dy * x^` and of
+/// `dy` for each channel, and `dx` is `(dy - mean(dy) - x^ * mean(dy * x^)) * weight /
+/// sqrt(variance + eps)`; without `training` the two means are left out.
 BATCH_NORM_BACKWARD = batch_norm_backward(dy, x, mean, variance, weight: optional; training: Bool, eps: Float) -> (dx, dweight, dbias) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -113,7 +118,8 @@ fn inferred(cx: &InferCx<'_>) -> infer::Answer {
     Ok(Inferred::many([x.clone(), statistics.clone(), statistics]))
 }
 
-/// Examples, channels, and positions as one axis if `x` has any: without them there is no row to add up first.
+/// Examples, channels, and positions as one axis if `x` has any: without them there is no row to
+/// add up first.
 fn layout(x: &TensorType) -> Shape {
     match &x.shape[..] {
         [nothing] => Shape::new(&[Size::from(1), *nothing]),
@@ -187,7 +193,8 @@ fn forward<'t>(cx: &ExpandCx<'_, 't>) -> Results<'t> {
         let y = x.sub(beside(mean, x)).mul(beside(scale, x));
         cx.get(2).map_or(y, |bias| y.add(beside(bias, x)))
     } else {
-        // As PyTorch: numbers of channels first, so that an element is multiplied once and moved once.
+        // As PyTorch: numbers of channels first, so that an element is multiplied once and moved
+        // once.
         let shift = mean.mul(scale);
         let shift = cx.get(2).map_or_else(|| shift.neg(), |bias| bias.sub(shift));
         x.mul(beside(scale, x)).add(beside(shift, x))

@@ -1,6 +1,8 @@
-//! Activations that PyTorch computes in one kernel, from exponentials and pieces of lines: `elu`, `softplus`, `mish` and their like.
+//! Activations that PyTorch computes in one kernel, from exponentials and pieces of lines: `elu`,
+//! `softplus`, `mish` and their like.
 //!
-//! Where a branch is not taken its operand is replaced by zero first, so that no gradient is an infinity times zero.
+//! Where a branch is not taken its operand is replaced by zero first, so that no gradient is an
+//! infinity times zero.
 
 use super::activation::alike;
 use crate::op::{Dispatch, Domain, FLOATS, InferCx, Rounding, composite, rule};
@@ -15,7 +17,9 @@ const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 
 crate::ops! { trait Curves;
 
-/// `scale * x` above zero, else `scale * alpha * (exp(input_scale * x) - 1)`: [`torch.nn.functional.elu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.elu.html). What is absent is 1.
+/// `scale * x` above zero, else `scale * alpha * (exp(input_scale * x) - 1)`:
+/// [`torch.nn.functional.elu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.elu.html).
+/// What is absent is 1.
 ELU = elu(x; alpha: OptFloat, scale: OptFloat, input_scale: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float_only,
@@ -31,7 +35,8 @@ ELU = elu(x; alpha: OptFloat, scale: OptFloat, input_scale: OptFloat) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40] {alpha = 0.5, scale = 1.5, input_scale = 2.0}"] },
 }
 
-/// `log(1 + exp(beta * x)) / beta`, and `x` where `beta * x` is above the threshold, which are 1 and 20 if absent:
+/// `log(1 + exp(beta * x)) / beta`, and `x` where `beta * x` is above the threshold, which are 1
+/// and 20 if absent:
 /// [`torch.nn.functional.softplus`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softplus.html).
 SOFTPLUS = softplus(x; beta: OptFloat, threshold: OptFloat) -> (y) {
     dispatch: LISTED,
@@ -44,7 +49,8 @@ SOFTPLUS = softplus(x; beta: OptFloat, threshold: OptFloat) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40] {beta = 2.0, threshold = 0.5}"] },
 }
 
-/// `x * tanh(softplus(x))`: [`torch.nn.functional.mish`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.mish.html).
+/// `x * tanh(softplus(x))`:
+/// [`torch.nn.functional.mish`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.mish.html).
 MISH = mish(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float_only,
@@ -53,7 +59,8 @@ MISH = mish(x) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
 
-/// The logarithm of [`sigmoid`](crate::ops::elementwise::SIGMOID): [`torch.nn.functional.logsigmoid`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.logsigmoid.html).
+/// The logarithm of [`sigmoid`](crate::ops::elementwise::SIGMOID):
+/// [`torch.nn.functional.logsigmoid`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.logsigmoid.html).
 LOG_SIGMOID = log_sigmoid(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float_only,
@@ -66,7 +73,8 @@ LOG_SIGMOID = log_sigmoid(x) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
 
-/// `x * (x + 3) / 6` from -3 to 3, zero below and `x` above: [`torch.nn.functional.hardswish`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardswish.html).
+/// `x * (x + 3) / 6` from -3 to 3, zero below and `x` above:
+/// [`torch.nn.functional.hardswish`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardswish.html).
 HARDSWISH = hardswish(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float_only,
@@ -96,7 +104,8 @@ HARDSWISH_BACKWARD = hardswish_backward(dy, x) -> (dx) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[40], T[40] in -2.9 2.9"] },
 }
 
-/// `x / 6 + 1 / 2` from -3 to 3, zero below and one above: [`torch.nn.functional.hardsigmoid`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardsigmoid.html).
+/// `x / 6 + 1 / 2` from -3 to 3, zero below and one above:
+/// [`torch.nn.functional.hardsigmoid`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardsigmoid.html).
 HARDSIGMOID = hardsigmoid(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float_only,
@@ -111,7 +120,9 @@ HARDSIGMOID = hardsigmoid(x) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40] in -5 5"] },
 }
 
-/// The first half of axis `dim` times the [`sigmoid`](crate::ops::elementwise::SIGMOID) of the second: [`torch.nn.functional.glu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.glu.html).
+/// The first half of axis `dim` times the [`sigmoid`](crate::ops::elementwise::SIGMOID) of the
+/// second:
+/// [`torch.nn.functional.glu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.glu.html).
 GLU = glu(x; dim: Int) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -133,7 +144,8 @@ GLU = glu(x; dim: Int) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 6] {dim = 1}", "T[4, 5] {dim = 0}"] },
 }
 
-/// `x` above zero, else `weight * x`, with one weight, or one for each position of the second axis: [`torch.nn.functional.prelu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.prelu.html).
+/// `x` above zero, else `weight * x`, with one weight, or one for each position of the second axis:
+/// [`torch.nn.functional.prelu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.prelu.html).
 PRELU = prelu(x, weight) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {

@@ -1,4 +1,5 @@
-//! `group_norm` and its gradient: channels in groups, each of which is shifted and scaled by its own statistics in each example.
+//! `group_norm` and its gradient: channels in groups, each of which is shifted and scaled by its
+//! own statistics in each example.
 
 use super::activation::same_type;
 use super::batch_norm::of_channels;
@@ -13,11 +14,13 @@ use smallvec::smallvec;
 
 crate::ops! { trait GroupNorms;
 
-/// `(x - mean) * rstd * weight + bias` with the mean and `rstd = 1 / sqrt(variance + eps)` of each of `num_groups` groups of channels in each example; and
-/// the mean and `rstd`, `[examples, groups]`, in f32 for 16-bit floats:
+/// `(x - mean) * rstd * weight + bias` with the mean and `rstd = 1 / sqrt(variance + eps)` of each
+/// of `num_groups` groups of channels in each example; and the mean and `rstd`,
+/// `[examples, groups]`, in f32 for 16-bit floats:
 /// [`torch.nn.functional.group_norm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.group_norm.html).
 ///
-/// Channels are axis 1 of `x`. `weight` and `bias` have a number for each, in the dtype of `x`, or f32 beside 16-bit floats.
+/// Channels are axis 1 of `x`. `weight` and `bias` have a number for each, in the dtype of `x`, or
+/// f32 beside 16-bit floats.
 GROUP_NORM = group_norm(x, weight: optional, bias: optional; num_groups: Int, eps: Float) -> (y, mean, rstd) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
@@ -38,8 +41,10 @@ GROUP_NORM = group_norm(x, weight: optional, bias: optional; num_groups: Int, ep
     ] },
 }
 
-/// The gradients of [`GROUP_NORM`] from its operand and the two statistics it gave: with `x^ = (x - mean) * rstd` and `g = dy * weight`,
-/// `dx = rstd * (g - mean(g) - x^ * mean(g * x^))` with the means over a group; `dweight` and `dbias` are `dy * x^` and `dy` summed for each channel.
+/// The gradients of [`GROUP_NORM`] from its operand and the two statistics it gave: with
+/// `x^ = (x - mean) * rstd` and `g = dy * weight`, `dx = rstd * (g - mean(g) - x^ * mean(g * x^))`
+/// with the means over a group; `dweight` and `dbias` are `dy * x^` and `dy` summed for each
+/// channel.
 GROUP_NORM_BACKWARD = group_norm_backward(dy, x, mean, rstd, weight: optional; num_groups: Int) -> (dx, dweight, dbias) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {

@@ -1,7 +1,7 @@
 //! Losses: `nll_loss`, `cross_entropy_loss`, `mse_loss`.
 //!
-//! Classes are picked by comparing positions with the target, not by an index: the comparison, the sum along the classes and a
-//! `log_softmax` before them are one pass over each row.
+//! Classes are picked by comparing positions with the target, not by an index: the comparison, the
+//! sum along the classes and a `log_softmax` before them are one pass over each row.
 
 use crate::op::{
     Dispatch, Domain, ExpandCx, FLOATS, Facts, InferCx, Inferred, Intrinsic, Rounding, composite,
@@ -20,12 +20,12 @@ pub const IGNORED: i64 = -100;
 
 crate::ops! { trait Losses;
 
-/// Minus the element of `logp` that `target` picks along the classes, times the class's `weight`, averaged over the weights; and the sum
-/// of the weights counted, in f32 for 16-bit floats.
+/// Minus the element of `logp` that `target` picks along the classes, times the class's `weight`,
+/// averaged over the weights; and the sum of the weights counted, in f32 for 16-bit floats.
 ///
-/// The classes are axis 1, or the only axis. `target` has the other axes. `reduction` is `"mean"` (the default), `"sum"` or `"none"`.
-/// Elements whose target is `ignore_index` (-100 by default) do not count; another target out of range is a data error. A mean over
-/// nothing is NaN.
+/// The classes are axis 1, or the only axis. `target` has the other axes. `reduction` is `"mean"`
+/// (the default), `"sum"` or `"none"`. Elements whose target is `ignore_index` (-100 by default) do
+/// not count; another target out of range is a data error. A mean over nothing is NaN.
 NLL_LOSS = nll_loss(logp, target, weight: optional; reduction: OptStr, ignore_index: OptInt) -> (loss, total) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
@@ -53,7 +53,8 @@ NLL_LOSS = nll_loss(logp, target, weight: optional; reduction: OptStr, ignore_in
     domain:   Domain { dtypes: FLOATS, samples: &["T[4, 7], i64[4] in 0 7", "T[4, 7], i64[4] in 0 7, T[7] > 0 {reduction = \"mean\", ignore_index = 3}", "T[5, 3], i32[5] in 0 3 {reduction = \"none\"}", "T[2, 5, 3], i64[2, 3] in 0 5, T[5] > 0 {reduction = \"sum\"}", "T[7], i64[] in 0 7"] },
 }
 
-/// The gradient of [`NLL_LOSS`] for `logp`, which has `classes` classes, from the gradient of the loss and the sum of weights it gave.
+/// The gradient of [`NLL_LOSS`] for `logp`, which has `classes` classes, from the gradient of the
+/// loss and the sum of weights it gave.
 NLL_LOSS_BACKWARD = nll_loss_backward(dy, target, total, weight: optional; classes: Size, reduction: OptStr, ignore_index: OptInt) -> (dlogp) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -94,8 +95,9 @@ NLL_LOSS_BACKWARD = nll_loss_backward(dy, target, total, weight: optional; class
 
 /// [`NLL_LOSS`] of the [`log_softmax`](super::softmax::LOG_SOFTMAX) of `x`.
 ///
-/// `label_smoothing` mixes the target with an even choice among the classes. A floating point `target` of the shape of `x` is taken as
-/// probabilities of the classes; then a mean is over the elements of one class.
+/// `label_smoothing` mixes the target with an even choice among the classes. A floating point
+/// `target` of the shape of `x` is taken as probabilities of the classes; then a mean is over the
+/// elements of one class.
 CROSS_ENTROPY_LOSS = cross_entropy_loss(x, target, weight: optional; reduction: OptStr, ignore_index: OptInt, label_smoothing: OptFloat) -> (loss) {
     dispatch: Dispatch::ListedOrExpands { overload: "" },
     infer:    &|cx| {
@@ -126,7 +128,8 @@ CROSS_ENTROPY_LOSS = cross_entropy_loss(x, target, weight: optional; reduction: 
     domain:   Domain { dtypes: FLOATS, samples: &["T[4, 7], i64[4] in 0 7", "T[4, 7], i64[4] in 0 7, T[7] > 0 {label_smoothing = 0.1, ignore_index = 3}", "T[5, 3], i32[5] in 0 3 {reduction = \"none\", label_smoothing = 0.2}", "T[2, 5, 3], i64[2, 3] in 0 5 {reduction = \"sum\"}", "T[4, 7], T[4, 7] in 0 1, T[7] > 0", "T[7], i64[] in 0 7"] },
 }
 
-/// The squared difference of `x` and `target`, averaged. `reduction` is `"mean"` (the default), `"sum"` or `"none"`.
+/// The squared difference of `x` and `target`, averaged. `reduction` is `"mean"` (the default),
+/// `"sum"` or `"none"`.
 MSE_LOSS = mse_loss(x, target; reduction: OptStr) -> (loss) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
@@ -249,7 +252,8 @@ fn picked<'t>(cx: &ExpandCx<'_, 't>) -> Results<'t> {
     smallvec![loss, total]
 }
 
-/// `cross_entropy_loss` as PyTorch expands it; `log_softmax` is asked for the dtype of `x`, whatever the policy.
+/// `cross_entropy_loss` as PyTorch expands it; `log_softmax` is asked for the dtype of `x`,
+/// whatever the policy.
 fn cross_entropy<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
     let (x, target, weight) = (cx.args[0], cx.args[1], cx.get(2));
     let axis = class_axis(x.rank());

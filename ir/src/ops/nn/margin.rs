@@ -21,7 +21,8 @@ const LOSS: Facts = Facts::new().intrinsic(Intrinsic::Loss);
 
 crate::ops! { trait Margins;
 
-/// The mean over the other classes of `max(0, margin - x[target] + x[class])^p`, times the weight of the target; `p` is 1 or 2:
+/// The mean over the other classes of `max(0, margin - x[target] + x[class])^p`, times the weight
+/// of the target; `p` is 1 or 2:
 /// [`torch.nn.functional.multi_margin_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.multi_margin_loss.html).
 MULTI_MARGIN_LOSS = multi_margin_loss(x, target, weight: optional; p: OptFloat, margin: OptFloat, reduction: OptStr) -> (loss) {
     dispatch: LISTED,
@@ -61,8 +62,8 @@ MULTI_MARGIN_LOSS = multi_margin_loss(x, target, weight: optional; p: OptFloat, 
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], i64[3] in 0 5", "T[3, 5], i64[3] in 0 5, T[5] > 0 {p = 2.0, margin = 0.5}"] },
 }
 
-/// For rows of labels that end at the first one below zero: the sum over labels and classes that are none of
-/// `max(0, 1 - x[label] + x[class])`, by the number of classes:
+/// For rows of labels that end at the first one below zero: the sum over labels and classes that
+/// are none of `max(0, 1 - x[label] + x[class])`, by the number of classes:
 /// [`torch.nn.functional.multilabel_margin_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.multilabel_margin_loss.html).
 MULTILABEL_MARGIN_LOSS = multilabel_margin_loss(x, target; reduction: OptStr) -> (loss) {
     dispatch: LISTED,
@@ -100,8 +101,9 @@ MULTILABEL_MARGIN_LOSS = multilabel_margin_loss(x, target; reduction: OptStr) ->
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], i64[3, 5] in -1 5"] },
 }
 
-/// `max(0, margin + d(x, positive) - d(x, negative))` of distances of order `p`; with `swap` the negative is compared with the nearer of the
-/// two: [`torch.nn.functional.triplet_margin_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.triplet_margin_loss.html).
+/// `max(0, margin + d(x, positive) - d(x, negative))` of distances of order `p`; with `swap` the
+/// negative is compared with the nearer of the two:
+/// [`torch.nn.functional.triplet_margin_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.triplet_margin_loss.html).
 TRIPLET_MARGIN_LOSS = triplet_margin_loss(x, positive, negative; margin: OptFloat, p: OptFloat, eps: OptFloat, swap: Bool, reduction: OptStr) -> (loss) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -236,7 +238,8 @@ fn finish<'t>(cx: &ExpandCx<'_, 't>, each: Var<'t>, outer: &Shape) -> Results<'t
     }]
 }
 
-/// `x` where it is above zero; zero in the place of NaN, as in PyTorch's kernels of margins between classes.
+/// `x` where it is above zero; zero in the place of NaN, as in PyTorch's kernels of margins between
+/// classes.
 fn above_zero(x: Var<'_>) -> Var<'_> {
     x.gt(0.0).choose(x, x.tracer().zeros_like(x))
 }

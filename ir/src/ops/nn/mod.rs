@@ -1,7 +1,8 @@
-//! The parts of neural networks, composed of other ops: activations, softmax, normalisation, losses.
+//! The parts of neural networks, composed of other ops: activations, softmax, normalisation,
+//! losses.
 //!
-//! Those that PyTorch computes in one kernel compute inside f32 here and round once, and have the gradient that PyTorch's kernel
-//! has, from the same saved results.
+//! Those that PyTorch computes in one kernel compute inside f32 here and round once, and have the
+//! gradient that PyTorch's kernel has, from the same saved results.
 
 pub mod activation;
 pub mod attention;

@@ -12,11 +12,11 @@ use smallvec::smallvec;
 
 crate::ops! { trait Norms;
 
-/// `(x - mean) * rstd * weight + bias` over the last axes, those of `normalized_shape`, with `rstd = 1 / sqrt(variance + eps)`; and
-/// the mean and `rstd`, in f32 for 16-bit floats.
+/// `(x - mean) * rstd * weight + bias` over the last axes, those of `normalized_shape`, with
+/// `rstd = 1 / sqrt(variance + eps)`; and the mean and `rstd`, in f32 for 16-bit floats.
 ///
-/// The variance is that of the population. `weight` and `bias` have the shape `normalized_shape` and the dtype of `x`, or f32
-/// beside 16-bit floats.
+/// The variance is that of the population. `weight` and `bias` have the shape `normalized_shape`
+/// and the dtype of `x`, or f32 beside 16-bit floats.
 LAYER_NORM = layer_norm(x, weight: optional, bias: optional; normalized_shape: Sizes, eps: Float) -> (y, mean, rstd) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
@@ -30,8 +30,9 @@ LAYER_NORM = layer_norm(x, weight: optional, bias: optional; normalized_shape: S
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 7], T[7], T[7] {normalized_shape = [7], eps = 1e-5}", "T[3, 7] {normalized_shape = [7], eps = 1e-5}", "T[2, 3, 5], T[3, 5], T[3, 5] {normalized_shape = [3, 5], eps = 1e-3}", "T[4, 33], T[33] {normalized_shape = [33], eps = 1e-5}", "bf16[3, 7], f32[7], f32[7] {normalized_shape = [7], eps = 1e-5}"] },
 }
 
-/// The gradients of [`LAYER_NORM`] from its operand and the two statistics it gave: with `x^ = (x - mean) * rstd` and `g = dy * weight`,
-/// `dx = rstd * (g - mean(g) - x^ * mean(g * x^))`; `dweight` and `dbias` are `dy * x^` and `dy` summed over the other axes.
+/// The gradients of [`LAYER_NORM`] from its operand and the two statistics it gave: with
+/// `x^ = (x - mean) * rstd` and `g = dy * weight`, `dx = rstd * (g - mean(g) - x^ * mean(g * x^))`;
+/// `dweight` and `dbias` are `dy * x^` and `dy` summed over the other axes.
 LAYER_NORM_BACKWARD = layer_norm_backward(dy, x, mean, rstd, weight: optional; normalized_shape: Sizes) -> (dx, dweight, dbias) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {

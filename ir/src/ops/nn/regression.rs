@@ -20,7 +20,8 @@ const LOSS: Facts = Facts::new().intrinsic(Intrinsic::Loss);
 
 crate::ops! { trait Regressions;
 
-/// The distance of `x` and `target`: [`torch.nn.functional.l1_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.l1_loss.html).
+/// The distance of `x` and `target`:
+/// [`torch.nn.functional.l1_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.l1_loss.html).
 L1_LOSS = l1_loss(x, target; reduction: OptStr) -> (loss) {
     dispatch: LISTED,
     infer:    &reduced,
@@ -30,7 +31,8 @@ L1_LOSS = l1_loss(x, target; reduction: OptStr) -> (loss) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5]", "T[3, 5], T[3, 5] {reduction = \"none\"}"] },
 }
 
-/// `d² / (2 beta)` for distances below `beta`, else `d - beta / 2`: [`torch.nn.functional.smooth_l1_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.smooth_l1_loss.html).
+/// `d² / (2 beta)` for distances below `beta`, else `d - beta / 2`:
+/// [`torch.nn.functional.smooth_l1_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.smooth_l1_loss.html).
 SMOOTH_L1_LOSS = smooth_l1_loss(x, target; reduction: OptStr, beta: OptFloat) -> (loss) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -50,7 +52,8 @@ SMOOTH_L1_LOSS = smooth_l1_loss(x, target; reduction: OptStr, beta: OptFloat) ->
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] {beta = 0.5}", "T[3, 5], T[3, 5] {reduction = \"sum\"}"] },
 }
 
-/// `d² / 2` for distances up to `delta`, else `delta * (d - delta / 2)`: [`torch.nn.functional.huber_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.huber_loss.html).
+/// `d² / 2` for distances up to `delta`, else `delta * (d - delta / 2)`:
+/// [`torch.nn.functional.huber_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.huber_loss.html).
 HUBER_LOSS = huber_loss(x, target; reduction: OptStr, delta: OptFloat) -> (loss) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -68,7 +71,8 @@ HUBER_LOSS = huber_loss(x, target; reduction: OptStr, delta: OptFloat) -> (loss)
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] {delta = 0.5}"] },
 }
 
-/// `-(target * log(x) + (1 - target) * log(1 - x))`, each logarithm at least -100: [`torch.nn.functional.binary_cross_entropy`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.binary_cross_entropy.html).
+/// `-(target * log(x) + (1 - target) * log(1 - x))`, each logarithm at least -100:
+/// [`torch.nn.functional.binary_cross_entropy`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.binary_cross_entropy.html).
 BINARY_CROSS_ENTROPY = binary_cross_entropy(x, target, weight: optional; reduction: OptStr) -> (loss) {
     dispatch: LISTED,
     infer:    &reduced,
@@ -80,7 +84,8 @@ BINARY_CROSS_ENTROPY = binary_cross_entropy(x, target, weight: optional; reducti
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] in 0.1 0.9, T[3, 5] in 0 1", "T[3, 5] in 0.1 0.9, T[3, 5] in 0 1, T[5] > 0"] },
 }
 
-/// As [`BINARY_CROSS_ENTROPY`], of what comes before the sigmoid; `pos_weight` multiplies the part of the true class:
+/// As [`BINARY_CROSS_ENTROPY`], of what comes before the sigmoid; `pos_weight` multiplies the part
+/// of the true class:
 /// [`torch.nn.functional.binary_cross_entropy_with_logits`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.binary_cross_entropy_with_logits.html).
 BINARY_CROSS_ENTROPY_WITH_LOGITS = binary_cross_entropy_with_logits(x, target, weight: optional, pos_weight: optional; reduction: OptStr) -> (loss) {
     dispatch: LISTED,
@@ -100,7 +105,8 @@ BINARY_CROSS_ENTROPY_WITH_LOGITS = binary_cross_entropy_with_logits(x, target, w
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] in 0 1", "T[3, 5], T[3, 5] in 0 1, none, T[5] > 0"] },
 }
 
-/// `log(1 + exp(-target * x))`: [`torch.nn.functional.soft_margin_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.soft_margin_loss.html).
+/// `log(1 + exp(-target * x))`:
+/// [`torch.nn.functional.soft_margin_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.soft_margin_loss.html).
 SOFT_MARGIN_LOSS = soft_margin_loss(x, target; reduction: OptStr) -> (loss) {
     dispatch: LISTED,
     infer:    &reduced,
@@ -110,7 +116,8 @@ SOFT_MARGIN_LOSS = soft_margin_loss(x, target; reduction: OptStr) -> (loss) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5]"] },
 }
 
-/// `target * (log(target) - x)`, zero where `target` is; with `log_target` the logarithm is given: [`torch.nn.functional.kl_div`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.kl_div.html).
+/// `target * (log(target) - x)`, zero where `target` is; with `log_target` the logarithm is given:
+/// [`torch.nn.functional.kl_div`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.kl_div.html).
 KL_DIV = kl_div(x, target; reduction: OptStr, log_target: Bool) -> (loss) {
     dispatch: LISTED,
     infer:    &reduced,
@@ -129,7 +136,8 @@ KL_DIV = kl_div(x, target; reduction: OptStr, log_target: Bool) -> (loss) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] > 0", "T[3, 5], T[3, 5] {log_target = true, reduction = \"sum\"}"] },
 }
 
-/// `max(0, -target * (x - other) + margin)`: [`torch.nn.functional.margin_ranking_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.margin_ranking_loss.html).
+/// `max(0, -target * (x - other) + margin)`:
+/// [`torch.nn.functional.margin_ranking_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.margin_ranking_loss.html).
 MARGIN_RANKING_LOSS = margin_ranking_loss(x, other, target; margin: OptFloat, reduction: OptStr) -> (loss) {
     dispatch: LISTED,
     infer:    &|cx| {
@@ -156,7 +164,8 @@ MARGIN_RANKING_LOSS = margin_ranking_loss(x, other, target; margin: OptFloat, re
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5] {margin = 0.5}"] },
 }
 
-/// `x` where `target` is 1, `max(0, margin - x)` where it is -1: [`torch.nn.functional.hinge_embedding_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hinge_embedding_loss.html).
+/// `x` where `target` is 1, `max(0, margin - x)` where it is -1:
+/// [`torch.nn.functional.hinge_embedding_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hinge_embedding_loss.html).
 HINGE_EMBEDDING_LOSS = hinge_embedding_loss(x, target; margin: OptFloat, reduction: OptStr) -> (loss) {
     dispatch: LISTED,
     infer:    &reduced,
@@ -171,7 +180,8 @@ HINGE_EMBEDDING_LOSS = hinge_embedding_loss(x, target; margin: OptFloat, reducti
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5]"] },
 }
 
-/// `exp(x) - target * x`, or `x - target * log(x + eps)` unless `log_input`; with `full` Stirling's term of targets above 1 is added:
+/// `exp(x) - target * x`, or `x - target * log(x + eps)` unless `log_input`; with `full` Stirling's
+/// term of targets above 1 is added:
 /// [`torch.nn.functional.poisson_nll_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.poisson_nll_loss.html).
 POISSON_NLL_LOSS = poisson_nll_loss(x, target; log_input: Bool, full: Bool, eps: OptFloat, reduction: OptStr) -> (loss) {
     dispatch: LISTED,
@@ -250,7 +260,8 @@ fn entropy<'t>(x: Var<'t>, target: Var<'t>) -> Var<'t> {
     target.sub(1.0).mul(bounded_log(x.rsub(1.0))).sub(target.mul(bounded_log(x)))
 }
 
-/// That of the closed form, finite where a probability is 0 or 1: the parts of the loss have infinite slopes there.
+/// That of the closed form, finite where a probability is 0 or 1: the parts of the loss have
+/// infinite slopes there.
 fn entropy_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
     let wide = |x: Var<'t>| x.to(cx.out().dtype().compute());
     let (x, target, weight) = (wide(cx.args[0]), wide(cx.args[1]), cx.get(2).map(wide));

@@ -1,4 +1,5 @@
-//! What pooling is over: its axes and windows, from the type of the operand and PyTorch's arguments.
+//! What pooling is over: its axes and windows, from the type of the operand and PyTorch's
+//! arguments.
 
 use crate::ops::infer;
 use crate::ops::taps::Along;
@@ -16,7 +17,8 @@ pub(super) struct Geometry {
     pub(super) axes: Vec<Windows>,
 }
 
-/// The windows along an axis: for each of them its first position, how many there are, and the step between them.
+/// The windows along an axis: for each of them its first position, how many there are, and the step
+/// between them.
 #[derive(Clone, Debug)]
 pub(super) struct Windows {
     pub(super) from: i64,
@@ -74,7 +76,8 @@ impl Geometry {
         Ok(Geometry { first, axes: (0..axes).map(one).collect::<Result<_, _>>()? })
     }
 
-    /// Windows that divide each axis into as many parts as `output_size` says, which overlap by a position where they do not divide it.
+    /// Windows that divide each axis into as many parts as `output_size` says, which overlap by a
+    /// position where they do not divide it.
     ///
     /// # Errors
     /// If an argument is out of range.
@@ -164,7 +167,8 @@ fn sizes(x: &TensorType, axes: usize) -> Result<(usize, Vec<i64>), String> {
     Ok((first, sizes))
 }
 
-/// A number for each axis, given as one for all, one each, or none where there is something to take instead.
+/// A number for each axis, given as one for all, one each, or none where there is something to take
+/// instead.
 fn list(
     attrs: &Attrs,
     name: &str,

@@ -1,7 +1,8 @@
 //! Pooling with PyTorch's arguments: the largest elements that windows see, and means.
 //!
-//! Windows are taps along axes: a window of few positions is a chain of loads in one kernel, and its gradient a sum of what the windows that
-//! cover an element say of it, in order. `geometry` says what windows are over, `parts` what is made of them.
+//! Windows are taps along axes: a window of few positions is a chain of loads in one kernel, and
+//! its gradient a sum of what the windows that cover an element say of it, in order. `geometry`
+//! says what windows are over, `parts` what is made of them.
 
 mod geometry;
 mod parts;
@@ -25,12 +26,15 @@ const CHOICE: Rounding = Rounding::nowhere("nowhere; the gradient once, where wi
 
 crate::ops! { trait Pools;
 
-/// The largest element that each window over the last axis sees, NaN if there is one, and its position among the elements of these axes, the first of equal ones:
+/// The largest element that each window over the last axis sees, NaN if there is one, and its
+/// position among the elements of these axes, the first of equal ones:
 /// [`torch.nn.functional.max_pool1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool1d.html).
 ///
-/// Windows have `kernel_size` positions, which are `dilation` apart, and move by `stride`; `padding` positions before and behind are seen as smaller than everything. Each is a
-/// number for all axes or one each; empty they are 1, the size, and 0. With `ceil_mode` a window that begins within the operand may reach beyond. Elements are
-/// `[batch, channels, positions]`, or without a batch.
+/// Windows have `kernel_size` positions, which are `dilation` apart, and move by `stride`;
+/// `padding` positions before and behind are seen as smaller than everything. Each is a number for
+/// all axes or one each; empty they are 1, the size, and 0. With `ceil_mode` a window that begins
+/// within the operand may reach beyond. Elements are `[batch, channels, positions]`, or without a
+/// batch.
 MAX_POOL1D = max_pool1d(x; kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: Bool) -> (y, indices) {
     dispatch: LISTED,
     infer:    &|cx| largest_types(cx, Geometry::of(cx.operand(0), cx.attrs, 1)?),
@@ -45,7 +49,8 @@ MAX_POOL1D = max_pool1d(x; kernel_size: Ints, stride: Ints, padding: Ints, dilat
     ] },
 }
 
-/// The largest element that each window over the last two axes sees, NaN if there is one, and its position among the elements of these axes, the first of equal ones:
+/// The largest element that each window over the last two axes sees, NaN if there is one, and its
+/// position among the elements of these axes, the first of equal ones:
 /// [`torch.nn.functional.max_pool2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool2d.html).
 ///
 /// The arguments are those of [`MAX_POOL1D`].
@@ -64,7 +69,8 @@ MAX_POOL2D = max_pool2d(x; kernel_size: Ints, stride: Ints, padding: Ints, dilat
     ] },
 }
 
-/// The largest element that each window over the last three axes sees, NaN if there is one, and its position among the elements of these axes, the first of equal ones:
+/// The largest element that each window over the last three axes sees, NaN if there is one, and its
+/// position among the elements of these axes, the first of equal ones:
 /// [`torch.nn.functional.max_pool3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool3d.html).
 ///
 /// The arguments are those of [`MAX_POOL1D`].
@@ -81,7 +87,8 @@ MAX_POOL3D = max_pool3d(x; kernel_size: Ints, stride: Ints, padding: Ints, dilat
     ] },
 }
 
-/// Elements put where `indices` says among the positions of two axes of that size, zero elsewhere; of several for one place the last stays:
+/// Elements put where `indices` says among the positions of two axes of that size, zero elsewhere;
+/// of several for one place the last stays:
 /// [`torch.nn.functional.max_unpool2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_unpool2d.html).
 MAX_UNPOOL2D = max_unpool2d(x, indices; output_size: Ints) -> (y) {
     dispatch: LISTED,
@@ -93,7 +100,8 @@ MAX_UNPOOL2D = max_unpool2d(x, indices; output_size: Ints) -> (y) {
     ] },
 }
 
-/// Elements put where `indices` says among the positions of three axes of that size, zero elsewhere; of several for one place the last stays:
+/// Elements put where `indices` says among the positions of three axes of that size, zero
+/// elsewhere; of several for one place the last stays:
 /// [`torch.nn.functional.max_unpool3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_unpool3d.html).
 MAX_UNPOOL3D = max_unpool3d(x, indices; output_size: Ints) -> (y) {
     dispatch: LISTED,
@@ -105,9 +113,11 @@ MAX_UNPOOL3D = max_unpool3d(x, indices; output_size: Ints) -> (y) {
     ] },
 }
 
-/// The mean of what each window over the last axis sees: [`torch.nn.functional.avg_pool1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.avg_pool1d.html).
+/// The mean of what each window over the last axis sees:
+/// [`torch.nn.functional.avg_pool1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.avg_pool1d.html).
 ///
-/// The arguments are those of [`MAX_POOL1D`]. With `count_include_pad` the padding counts as zeros, else not at all. Integers of 64 bits are divided towards zero.
+/// The arguments are those of [`MAX_POOL1D`]. With `count_include_pad` the padding counts as zeros,
+/// else not at all. Integers of 64 bits are divided towards zero.
 AVG_POOL1D = avg_pool1d(x; kernel_size: Ints, stride: Ints, padding: Ints, ceil_mode: Bool, count_include_pad: Bool) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| mean_type(cx, Geometry::of(cx.operand(0), cx.attrs, 1)?),
@@ -122,9 +132,11 @@ AVG_POOL1D = avg_pool1d(x; kernel_size: Ints, stride: Ints, padding: Ints, ceil_
     ] },
 }
 
-/// The mean of what each window over the last two axes sees: [`torch.nn.functional.avg_pool2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.avg_pool2d.html).
+/// The mean of what each window over the last two axes sees:
+/// [`torch.nn.functional.avg_pool2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.avg_pool2d.html).
 ///
-/// The arguments are those of [`AVG_POOL1D`]; sums are divided by `divisor_override` if it is given.
+/// The arguments are those of [`AVG_POOL1D`]; sums are divided by `divisor_override` if it is
+/// given.
 AVG_POOL2D = avg_pool2d(x; kernel_size: Ints, stride: Ints, padding: Ints, ceil_mode: Bool, count_include_pad: Bool, divisor_override: OptInt) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| mean_type(cx, Geometry::of(cx.operand(0), cx.attrs, 2)?),
@@ -140,9 +152,11 @@ AVG_POOL2D = avg_pool2d(x; kernel_size: Ints, stride: Ints, padding: Ints, ceil_
     ] },
 }
 
-/// The mean of what each window over the last three axes sees: [`torch.nn.functional.avg_pool3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.avg_pool3d.html).
+/// The mean of what each window over the last three axes sees:
+/// [`torch.nn.functional.avg_pool3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.avg_pool3d.html).
 ///
-/// The arguments are those of [`AVG_POOL1D`]; sums are divided by `divisor_override` if it is given.
+/// The arguments are those of [`AVG_POOL1D`]; sums are divided by `divisor_override` if it is
+/// given.
 AVG_POOL3D = avg_pool3d(x; kernel_size: Ints, stride: Ints, padding: Ints, ceil_mode: Bool, count_include_pad: Bool, divisor_override: OptInt) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| mean_type(cx, Geometry::of(cx.operand(0), cx.attrs, 3)?),
@@ -156,7 +170,8 @@ AVG_POOL3D = avg_pool3d(x; kernel_size: Ints, stride: Ints, padding: Ints, ceil_
     ] },
 }
 
-/// As [`MAX_POOL1D`], with windows that divide the axis into as many parts as `output_size` says: [`torch.nn.functional.adaptive_max_pool1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_max_pool1d.html).
+/// As [`MAX_POOL1D`], with windows that divide the axis into as many parts as `output_size` says:
+/// [`torch.nn.functional.adaptive_max_pool1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_max_pool1d.html).
 ADAPTIVE_MAX_POOL1D = adaptive_max_pool1d(x; output_size: Ints) -> (y, indices) {
     dispatch: LISTED,
     infer:    &|cx| largest_types(cx, Geometry::adaptive(cx.operand(0), cx.attrs, 1)?),
@@ -170,7 +185,8 @@ ADAPTIVE_MAX_POOL1D = adaptive_max_pool1d(x; output_size: Ints) -> (y, indices) 
     ] },
 }
 
-/// As [`MAX_POOL2D`], with windows that divide each axis into as many parts as `output_size` says: [`torch.nn.functional.adaptive_max_pool2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_max_pool2d.html).
+/// As [`MAX_POOL2D`], with windows that divide each axis into as many parts as `output_size` says:
+/// [`torch.nn.functional.adaptive_max_pool2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_max_pool2d.html).
 ADAPTIVE_MAX_POOL2D = adaptive_max_pool2d(x; output_size: Ints) -> (y, indices) {
     dispatch: LISTED,
     infer:    &|cx| largest_types(cx, Geometry::adaptive(cx.operand(0), cx.attrs, 2)?),
@@ -186,7 +202,8 @@ ADAPTIVE_MAX_POOL2D = adaptive_max_pool2d(x; output_size: Ints) -> (y, indices) 
     ] },
 }
 
-/// As [`MAX_POOL3D`], with windows that divide each axis into as many parts as `output_size` says: [`torch.nn.functional.adaptive_max_pool3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_max_pool3d.html).
+/// As [`MAX_POOL3D`], with windows that divide each axis into as many parts as `output_size` says:
+/// [`torch.nn.functional.adaptive_max_pool3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_max_pool3d.html).
 ADAPTIVE_MAX_POOL3D = adaptive_max_pool3d(x; output_size: Ints) -> (y, indices) {
     dispatch: LISTED,
     infer:    &|cx| largest_types(cx, Geometry::adaptive(cx.operand(0), cx.attrs, 3)?),
@@ -200,7 +217,8 @@ ADAPTIVE_MAX_POOL3D = adaptive_max_pool3d(x; output_size: Ints) -> (y, indices) 
     ] },
 }
 
-/// The mean over windows that divide the axis into as many parts as `output_size` says: [`torch.nn.functional.adaptive_avg_pool1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_avg_pool1d.html).
+/// The mean over windows that divide the axis into as many parts as `output_size` says:
+/// [`torch.nn.functional.adaptive_avg_pool1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_avg_pool1d.html).
 ADAPTIVE_AVG_POOL1D = adaptive_avg_pool1d(x; output_size: Ints) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| mean_type(cx, Geometry::adaptive(cx.operand(0), cx.attrs, 1)?),
@@ -214,7 +232,8 @@ ADAPTIVE_AVG_POOL1D = adaptive_avg_pool1d(x; output_size: Ints) -> (y) {
     ] },
 }
 
-/// The mean over windows that divide each axis into as many parts as `output_size` says: [`torch.nn.functional.adaptive_avg_pool2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_avg_pool2d.html).
+/// The mean over windows that divide each axis into as many parts as `output_size` says:
+/// [`torch.nn.functional.adaptive_avg_pool2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_avg_pool2d.html).
 ADAPTIVE_AVG_POOL2D = adaptive_avg_pool2d(x; output_size: Ints) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| mean_type(cx, Geometry::adaptive(cx.operand(0), cx.attrs, 2)?),
@@ -230,7 +249,8 @@ ADAPTIVE_AVG_POOL2D = adaptive_avg_pool2d(x; output_size: Ints) -> (y) {
     ] },
 }
 
-/// The mean over windows that divide each axis into as many parts as `output_size` says: [`torch.nn.functional.adaptive_avg_pool3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_avg_pool3d.html).
+/// The mean over windows that divide each axis into as many parts as `output_size` says:
+/// [`torch.nn.functional.adaptive_avg_pool3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_avg_pool3d.html).
 ADAPTIVE_AVG_POOL3D = adaptive_avg_pool3d(x; output_size: Ints) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| mean_type(cx, Geometry::adaptive(cx.operand(0), cx.attrs, 3)?),
@@ -273,8 +293,8 @@ fn largest<'t>(cx: &ExpandCx<'_, 't>, geometry: Result<Geometry, String>) -> Res
     smallvec![y, at.to(DType::I64)]
 }
 
-/// Each window hands its gradient to the element that it chose; an element adds up what windows say of it in their order. Where few windows cover an
-/// element, it looks at each of them.
+/// Each window hands its gradient to the element that it chose; an element adds up what windows say
+/// of it in their order. Where few windows cover an element, it looks at each of them.
 fn largest_gradient<'t>(cx: &GradCx<'_, 't>, axes: usize) -> Grads<'t> {
     let (x, dy, at) = (cx.args[0].ty(), cx.dy(), cx.outs[1]);
     let geometry = match cx.attrs.get("output_size") {

@@ -49,8 +49,9 @@ fn compared<'t>(x: Var<'t>, at: Var<'t>, axes: &[(usize, &Along)]) -> (Var<'t>, 
     (y, if has_outside { at.maximum(zero) } else { at })
 }
 
-/// What the windows that cover an element and chose it say, added up in their order: `dy`, and `at`, the position that each window chose, seen along axes the
-/// other way round. One axis after the other, so that no element is looked for by two positions at once.
+/// What the windows that cover an element and chose it say, added up in their order: `dy`, and
+/// `at`, the position that each window chose, seen along axes the other way round. One axis after
+/// the other, so that no element is looked for by two positions at once.
 pub(super) fn covering<'t>(dy: Var<'t>, at: Var<'t>, back: &[(usize, &Along)]) -> Var<'t> {
     let t = dy.tracer();
     let all: i64 = back.iter().map(|(_, along)| along.to).product();

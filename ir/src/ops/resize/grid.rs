@@ -1,4 +1,5 @@
-//! `grid_sampler`: elements around places that are data, gathered and weighed. Its gradients are those of what it is made of.
+//! `grid_sampler`: elements around places that are data, gathered and weighed. Its gradients are
+//! those of what it is made of.
 
 use crate::op::{ExpandCx, InferCx, Inferred};
 use crate::ops::elementwise::Elementwise;
@@ -112,7 +113,8 @@ impl<'t> Axis<'t> {
         Axis { size, outside, align_corners, place }
     }
 
-    /// A place put within the operand, where that is asked for. What has been moved has no gradient.
+    /// A place put within the operand, where that is asked for. What has been moved has no
+    /// gradient.
     fn within(&self, place: Var<'t>) -> Var<'t> {
         match self.outside {
             Outside::Zeros => place,

@@ -1,7 +1,9 @@
-//! Interpolation with PyTorch's arguments: tensors resized along their last axes, and read at places that a grid says.
+//! Interpolation with PyTorch's arguments: tensors resized along their last axes, and read at
+//! places that a grid says.
 //!
-//! What positions of a result see is known when a program is recorded: taps with weights (`weights`), axis by axis from the last. The gradient takes the taps the
-//! other way round. A grid is data (`grid`), so its elements are gathered.
+//! What positions of a result see is known when a program is recorded: taps with weights
+//! (`weights`), axis by axis from the last. The gradient takes the taps the other way round. A grid
+//! is data (`grid`), so its elements are gathered.
 
 mod grid;
 mod weights;
@@ -24,10 +26,12 @@ const CHOICE: Rounding = Rounding::nowhere("nowhere; the gradient once");
 
 crate::ops! { trait Resizes;
 
-/// Each position of the last axis the element at or before its place in `x`, `[batch, channels, positions]`:
+/// Each position of the last axis the element at or before its place in `x`,
+/// `[batch, channels, positions]`:
 /// [`torch.nn.functional.interpolate`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html).
 ///
-/// `output_size` is the new size. `scales` says how many times as large as `x` the result is taken to be; without it the sizes do.
+/// `output_size` is the new size. `scales` says how many times as large as `x` the result is taken
+/// to be; without it the sizes do.
 UPSAMPLE_NEAREST1D = upsample_nearest1d(x; output_size: Ints, scales: OptFloats) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 1, true),
@@ -54,7 +58,8 @@ UPSAMPLE_NEAREST3D = upsample_nearest3d(x; output_size: Ints, scales: OptFloats)
     domain:   Domain { dtypes: FLOATS, samples: &["T[1, 2, 3, 2, 4] {output_size = [2, 4, 5]}"] },
 }
 
-/// Each position of the last axis the element of `x` whose middle is next to its own; the arguments are those of [`UPSAMPLE_NEAREST1D`].
+/// Each position of the last axis the element of `x` whose middle is next to its own; the arguments
+/// are those of [`UPSAMPLE_NEAREST1D`].
 UPSAMPLE_NEAREST_EXACT1D = upsample_nearest_exact1d as "_upsample_nearest_exact1d"(x; output_size: Ints, scales: OptFloats) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 1, true),
@@ -81,10 +86,12 @@ UPSAMPLE_NEAREST_EXACT3D = upsample_nearest_exact3d as "_upsample_nearest_exact3
     domain:   Domain { dtypes: FLOATS, samples: &["T[1, 2, 3, 2, 4] {output_size = [2, 4, 5]}"] },
 }
 
-/// Each position of the last axis a number on the line between its two neighbours in `x`, `[batch, channels, positions]`:
+/// Each position of the last axis a number on the line between its two neighbours in `x`,
+/// `[batch, channels, positions]`:
 /// [`torch.nn.functional.interpolate`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html).
 ///
-/// With `align_corners` the first and the last elements fall on each other, else the ends of the axes. The other arguments are those of [`UPSAMPLE_NEAREST1D`].
+/// With `align_corners` the first and the last elements fall on each other, else the ends of the
+/// axes. The other arguments are those of [`UPSAMPLE_NEAREST1D`].
 UPSAMPLE_LINEAR1D = upsample_linear1d(x; output_size: Ints, align_corners: Bool, scales: OptFloats) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 1, false),
@@ -93,7 +100,8 @@ UPSAMPLE_LINEAR1D = upsample_linear1d(x; output_size: Ints, align_corners: Bool,
     domain:   Domain { dtypes: FLOATS, samples: &["T[2, 3, 5] {output_size = [7], align_corners = false}", "T[1, 2, 6] {output_size = [4], align_corners = true}", "T[1, 2, 4] {output_size = [6], align_corners = false, scales = [1.7]}"] },
 }
 
-/// As [`UPSAMPLE_LINEAR1D`], over the last two axes. Of u8 it computes with integers, as PyTorch does.
+/// As [`UPSAMPLE_LINEAR1D`], over the last two axes. Of u8 it computes with integers, as PyTorch
+/// does.
 UPSAMPLE_BILINEAR2D = upsample_bilinear2d(x; output_size: Ints, align_corners: Bool, scales: OptFloats) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 2, true),
@@ -111,8 +119,9 @@ UPSAMPLE_TRILINEAR3D = upsample_trilinear3d(x; output_size: Ints, align_corners:
     domain:   Domain { dtypes: FLOATS, samples: &["T[1, 2, 3, 2, 4] {output_size = [2, 4, 5], align_corners = false}"] },
 }
 
-/// Each position of the last two axes a number on curves of the third degree through four neighbours along each axis of `x`; the arguments are those of
-/// [`UPSAMPLE_LINEAR1D`]. Of u8 it computes with integers, as PyTorch does.
+/// Each position of the last two axes a number on curves of the third degree through four
+/// neighbours along each axis of `x`; the arguments are those of [`UPSAMPLE_LINEAR1D`]. Of u8 it
+/// computes with integers, as PyTorch does.
 UPSAMPLE_BICUBIC2D = upsample_bicubic2d(x; output_size: Ints, align_corners: Bool, scales: OptFloats) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 2, true),
@@ -121,7 +130,8 @@ UPSAMPLE_BICUBIC2D = upsample_bicubic2d(x; output_size: Ints, align_corners: Boo
     domain:   Domain { dtypes: FLOATS, samples: &["T[2, 3, 4, 5] {output_size = [7, 3], align_corners = false}", "T[1, 2, 6, 3] {output_size = [4, 5], align_corners = true}", "u8[2, 3, 4, 4] {output_size = [5, 5], align_corners = true}"] },
 }
 
-/// As [`UPSAMPLE_BILINEAR2D`]; along an axis that becomes smaller all elements count that fall on a position: `antialias` of PyTorch.
+/// As [`UPSAMPLE_BILINEAR2D`]; along an axis that becomes smaller all elements count that fall on a
+/// position: `antialias` of PyTorch.
 UPSAMPLE_BILINEAR2D_AA = upsample_bilinear2d_aa as "_upsample_bilinear2d_aa"(x; output_size: Ints, align_corners: Bool, scales: OptFloats) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 2, true),
@@ -130,7 +140,8 @@ UPSAMPLE_BILINEAR2D_AA = upsample_bilinear2d_aa as "_upsample_bilinear2d_aa"(x; 
     domain:   Domain { dtypes: FLOATS, samples: &["T[1, 2, 7, 5] {output_size = [3, 7], align_corners = false}", "T[1, 1, 80, 3] {output_size = [3, 2], align_corners = false}", "u8[1, 2, 7, 5] {output_size = [3, 2], align_corners = false}"] },
 }
 
-/// As [`UPSAMPLE_BICUBIC2D`]; along an axis that becomes smaller all elements count that fall on a position: `antialias` of PyTorch.
+/// As [`UPSAMPLE_BICUBIC2D`]; along an axis that becomes smaller all elements count that fall on a
+/// position: `antialias` of PyTorch.
 UPSAMPLE_BICUBIC2D_AA = upsample_bicubic2d_aa as "_upsample_bicubic2d_aa"(x; output_size: Ints, align_corners: Bool, scales: OptFloats) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 2, true),
@@ -139,11 +150,14 @@ UPSAMPLE_BICUBIC2D_AA = upsample_bicubic2d_aa as "_upsample_bicubic2d_aa"(x; out
     domain:   Domain { dtypes: FLOATS, samples: &["T[1, 2, 7, 5] {output_size = [3, 7], align_corners = false}"] },
 }
 
-/// `x`, `[batch, channels, positions]` over two or three axes, at the places of `grid`, `[batch, positions of the result, axes]`, whose numbers go from -1 to 1 along
-/// each axis of `x`, the last one first: [`torch.nn.functional.grid_sample`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grid_sample.html).
+/// `x`, `[batch, channels, positions]` over two or three axes, at the places of `grid`,
+/// `[batch, positions of the result, axes]`, whose numbers go from -1 to 1 along each axis of `x`,
+/// the last one first:
+/// [`torch.nn.functional.grid_sample`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grid_sample.html).
 ///
-/// `mode` is `bilinear`, `nearest` or `bicubic`, this over two axes alone; `padding_mode` is `zeros`, `border` or `reflection`. With `align_corners` -1 and 1 are the
-/// middles of the first and the last element, else their outer ends. Gradients are those of the places as well.
+/// `mode` is `bilinear`, `nearest` or `bicubic`, this over two axes alone; `padding_mode` is
+/// `zeros`, `border` or `reflection`. With `align_corners` -1 and 1 are the middles of the first
+/// and the last element, else their outer ends. Gradients are those of the places as well.
 GRID_SAMPLER = grid_sampler(x, grid; mode: OptStr, padding_mode: OptStr, align_corners: Bool) -> (y) {
     dispatch: LISTED,
     infer:    &grid::inferred,
@@ -259,7 +273,8 @@ fn gradient<'t>(cx: &GradCx<'_, 't>, filter: Filter) -> Grads<'t> {
     smallvec![Some(summed(cx.dy().to(x.dtype.compute()), &back).to(x.dtype))]
 }
 
-/// Bytes: along one axis after the other, the last one first, with weights of 16 bits, rounded to the nearest byte in between.
+/// Bytes: along one axis after the other, the last one first, with weights of 16 bits, rounded to
+/// the nearest byte in between.
 fn in_integers<'t>(x: Var<'t>, seen: &[(usize, Along)]) -> Var<'t> {
     let t = x.tracer();
     let one = |y: Var<'t>, (axis, along): &(usize, Along)| {

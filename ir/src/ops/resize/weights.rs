@@ -1,4 +1,5 @@
-//! What interpolation sees along an axis: positions of the operand and their weights, as PyTorch's CPU kernels find them.
+//! What interpolation sees along an axis: positions of the operand and their weights, as PyTorch's
+//! CPU kernels find them.
 
 use crate::ops::taps::Along;
 
@@ -13,9 +14,11 @@ pub(super) enum Filter {
     Linear,
     /// On a curve of the third degree through four.
     Cubic,
-    /// As [`Filter::Linear`]; where the result is smaller, over all elements that fall on a position.
+    /// As [`Filter::Linear`]; where the result is smaller, over all elements that fall on a
+    /// position.
     SmoothLinear,
-    /// As [`Filter::Cubic`]; where the result is smaller, over all elements that fall on a position.
+    /// As [`Filter::Cubic`]; where the result is smaller, over all elements that fall on a
+    /// position.
     SmoothCubic,
 }
 
@@ -55,7 +58,8 @@ impl Resized {
         }
     }
 
-    /// True if the result is as large as the scale says, to a position of the operand or of the result.
+    /// True if the result is as large as the scale says, to a position of the operand or of the
+    /// result.
     pub(super) fn fits(&self) -> bool {
         let Some(scale) = self.scale.filter(|_| !self.align_corners) else { return true };
         let (from, to, step) = (self.from as f64, self.to as f64, self.held(1.0 / scale));
@@ -100,7 +104,8 @@ impl Resized {
         }
     }
 
-    /// All elements within a number of positions, of the result where that is smaller, by their distance; weights add up to one.
+    /// All elements within a number of positions, of the result where that is smaller, by their
+    /// distance; weights add up to one.
     fn smooth(&self, to: f64, reach: f64, weight: impl Fn(f64) -> f64) -> Vec<(i64, f64)> {
         let step = self.step();
         let wide = step.max(1.0);
@@ -115,7 +120,8 @@ impl Resized {
     }
 }
 
-/// The weight of an element at that distance under a curve of the third degree, whose slope at a distance of one is `a`.
+/// The weight of an element at that distance under a curve of the third degree, whose slope at a
+/// distance of one is `a`.
 fn curve(distance: f64, a: f64) -> f64 {
     let x = distance.abs();
     match x {
@@ -125,7 +131,8 @@ fn curve(distance: f64, a: f64) -> f64 {
     }
 }
 
-/// Every position once, and none without weight: beyond an end its element is seen instead. Positions come in order.
+/// Every position once, and none without weight: beyond an end its element is seen instead.
+/// Positions come in order.
 fn merged(seen: Vec<(i64, f64)>) -> Vec<(i64, f64)> {
     let mut kept: Vec<(i64, f64)> = Vec::new();
     for (at, weight) in seen {

@@ -1,5 +1,5 @@
-//! Losses whose operands broadcast against each other: a prediction `[n, 1]` against a target `[n]` gives `[n, n]`, every row against
-//! every target, and learning goes on as if nothing were wrong.
+//! Losses whose operands broadcast against each other: a prediction `[n, 1]` against a target `[n]`
+//! gives `[n, n]`, every row against every target, and learning goes on as if nothing were wrong.
 
 use super::{WarningKind, Warnings};
 use smallvec::SmallVec;
@@ -14,7 +14,8 @@ pub(super) fn look(found: &mut Warnings<'_>) {
     let mut todo: Vec<NodeId> = differentiated.map(|id| graph.args(id)[0].node).collect();
     todo.extend(graph.nodes().filter(|id| kind(*id) == Some(Intrinsic::Loss)));
     let mut seen = HashSet::new();
-    // From each loss back over what works element by element and what sums up: what is behind it belongs to the model.
+    // From each loss back over what works element by element and what sums up: what is behind it
+    // belongs to the model.
     while let Some(id) = todo.pop() {
         if !seen.insert(id) {
             continue;
@@ -35,7 +36,8 @@ pub(super) fn look(found: &mut Warnings<'_>) {
     }
 }
 
-/// The shapes `[.., n, 1]` and `[.., n]` of two operands that are both expanded, unless both are views of one value.
+/// The shapes `[.., n, 1]` and `[.., n]` of two operands that are both expanded, unless both are
+/// views of one value.
 fn crossed(graph: &Graph, id: NodeId) -> Option<[Shape; 2]> {
     let (node, args) = (graph.node(id), graph.args(id));
     let mut types: SmallVec<[TensorType; 4]> = args.iter().map(|a| graph.ty(*a).clone()).collect();
@@ -79,7 +81,8 @@ fn leads_on(graph: &Graph, id: NodeId) -> bool {
     let is_map = matches!(&node.op.def().body, Body::Core { kernel: Lower::Map(_), .. });
     let kinds = [Intrinsic::Total, Intrinsic::Mean, Intrinsic::Cast, Intrinsic::Loss];
     let is_kind = node.op.intrinsic().is_some_and(|kind| kinds.contains(&kind));
-    // A composite such as `silu` gives each element by itself: its operands broadcast to the result.
+    // A composite such as `silu` gives each element by itself: its operands broadcast to the
+    // result.
     let is_composite = matches!(node.op.def().body, Body::Composite { .. });
     let together = || {
         let mut args = graph.args(id).into_iter().map(|arg| graph.ty(arg).shape.clone());

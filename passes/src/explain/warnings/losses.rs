@@ -1,5 +1,5 @@
-//! What is differentiated: losses that are rounded to a low-precision float, losses that overflow when they are scaled, parameters
-//! that a loss does not depend on.
+//! What is differentiated: losses that are rounded to a low-precision float, losses that overflow
+//! when they are scaled, parameters that a loss does not depend on.
 
 use super::{WarningKind, Warnings};
 use petgraph::visit::{Dfs, Reversed, Walker};
@@ -79,7 +79,8 @@ fn scale_of(graph: &Graph, mut value: ValueId) -> Option<&Port> {
     graph.port_of(value.node).filter(|p| p.role != Role::Param && p.ty == number)
 }
 
-/// A loss with axes that is f16, or another float that does not hold the scale, after it has been scaled.
+/// A loss with axes that is f16, or another float that does not hold the scale, after it has been
+/// scaled.
 fn scaled(found: &mut Warnings<'_>, loss: ValueId) {
     let graph = found.cast;
     let mut todo = vec![loss.node];

@@ -1,8 +1,8 @@
 //! Warnings: numbers that do not fit the precision chosen for them, and choices without effect.
 //!
-//! All of them are seen when a program is compiled, from its ops, its dtypes and the numbers written in it: none needs a run.
-//! `numbers` looks at single ops, `losses` at what is differentiated, `crossed` at shapes on the way to a loss, `choices` at regions and
-//! rules.
+//! All of them are seen when a program is compiled, from its ops, its dtypes and the numbers
+//! written in it: none needs a run. `numbers` looks at single ops, `losses` at what is
+//! differentiated, `crossed` at shapes on the way to a loss, `choices` at regions and rules.
 
 mod choices;
 mod crossed;
@@ -84,7 +84,8 @@ pub struct Warning {
     pub kind: WarningKind,
     /// The node of the traced program that it is about, if it is about one.
     pub node: Option<NodeId>,
-    /// What the text of the program calls that node, and its op, such as `%3 mse_loss`; empty if it is about none.
+    /// What the text of the program calls that node, and its op, such as `%3 mse_loss`; empty if it
+    /// is about none.
     pub subject: String,
     /// The line that recorded it; empty if not known.
     pub source: String,
@@ -130,7 +131,8 @@ impl fmt::Display for Warning {
     }
 }
 
-/// What is odd about a traced program, given the same program with its casts, and the policies it was traced under.
+/// What is odd about a traced program, given the same program with its casts, and the policies it
+/// was traced under.
 pub fn warnings(traced: &Graph, cast: &Graph, policies: &PolicySet) -> Vec<Warning> {
     let names = Names::new(traced);
     let mut found = Warnings { traced, cast, names, found: Vec::new() };

@@ -94,8 +94,8 @@ fn inexact(found: &mut Warnings<'_>, id: NodeId, largest: f64, dtype: DType) {
     found.about_cast(WarningKind::InexactIntegers, id, message, advice);
 }
 
-/// The largest size of the values that are integers because of how they are made: from positions, by views, sums and products with
-/// integers.
+/// The largest size of the values that are integers because of how they are made: from positions,
+/// by views, sums and products with integers.
 struct Integers(Vec<Option<f64>>);
 
 impl Integers {

@@ -1,7 +1,8 @@
 //! The error function of an f64 and its complement, also scaled.
 //!
-//! Near zero it is a polynomial; the complement is `e^-x² R(x)` with the rational `R` of Shepherd and Laframboise: `(1 + 2x) R(x)` is a polynomial in
-//! `(x - 3) / (x + 3)`. The polynomials interpolate at Chebyshev's points.
+//! Near zero it is a polynomial; the complement is `e^-x² R(x)` with the rational `R` of Shepherd
+//! and Laframboise: `(1 + 2x) R(x)` is a polynomial in `(x - 3) / (x + 3)`. The polynomials
+//! interpolate at Chebyshev's points.
 
 use super::{Double, LOG_2, nearest, poly, rise};
 use std::f64::consts::LOG2_E;

@@ -1,8 +1,10 @@
-//! The logarithm of the gamma function of an f64 and its first two derivatives: the asymptotic series from 8 on, and the steps there. Numbers below zero are
-//! reflected.
+//! The logarithm of the gamma function of an f64 and its first two derivatives: the asymptotic
+//! series from 8 on, and the steps there. Numbers below zero are reflected.
 //!
-//! Near its zeros at 1 and 2 the logarithm is a polynomial with the zero as a factor. Its zeros below zero are differences of two numbers, and those of the first
-//! derivative are of two numbers of about 2, or more below zero: there only the absolute error is small. The polynomials interpolate at Chebyshev's points.
+//! Near its zeros at 1 and 2 the logarithm is a polynomial with the zero as a factor. Its zeros
+//! below zero are differences of two numbers, and those of the first derivative are of two numbers
+//! of about 2, or more below zero: there only the absolute error is small. The polynomials
+//! interpolate at Chebyshev's points.
 
 use super::trigonometric::sine_and_cosine;
 use super::{Double, log_f64, nearest, poly};
@@ -94,7 +96,8 @@ const HALVED: [f64; 11] = {
 /// `x` less the nearest integer, without its sign: exact.
 #[inline(always)]
 fn beside_integer<D: Double>(x: D) -> D {
-    /// 2^51: from it to twice as much there are halves, but the sum with the shifter would have none.
+    /// 2^51: from it to twice as much there are halves, but the sum with the shifter would have
+    /// none.
     const HALVES: f64 = 2_251_799_813_685_248.0;
     let (a, halves) = (x.abs(), D::splat(HALVES));
     let near = D::select(a.lt(halves), a, a.sub(halves));
@@ -102,7 +105,8 @@ fn beside_integer<D: Double>(x: D) -> D {
     D::select(a.lt(D::splat(2.0 * HALVES)), r, D::splat(0.0))
 }
 
-/// What is left of `x` after reflection, from zero on; what is large enough for the series; and the sum of `each` of the reciprocals of the steps to there.
+/// What is left of `x` after reflection, from zero on; what is large enough for the series; and the
+/// sum of `each` of the reciprocals of the steps to there.
 #[inline(always)]
 fn shifted<D: Double>(x: D, each: impl Fn(D) -> D) -> (D::Mask, D, D) {
     let (zero, one) = (D::splat(0.0), D::splat(1.0));
@@ -120,7 +124,8 @@ fn shifted<D: Double>(x: D, each: impl Fn(D) -> D) -> (D::Mask, D, D) {
     (is_negative, y, D::select(is_small, sum, zero))
 }
 
-/// The logarithm of the gamma function for `a` from 1/2 on, and, with `is_small`, that of 1 plus `f`, which is `x` then.
+/// The logarithm of the gamma function for `a` from 1/2 on, and, with `is_small`, that of 1 plus
+/// `f`, which is `x` then.
 #[inline(always)]
 fn log_gamma<D: Double>(x: D, a: D, is_small: D::Mask) -> D {
     let (half, one, two, three) = (D::splat(0.5), D::splat(1.0), D::splat(2.0), D::splat(3.0));
@@ -150,7 +155,8 @@ fn log_gamma<D: Double>(x: D, a: D, is_small: D::Mask) -> D {
 /// `(log 2π - 1) / 2`.
 const HALF_LOG_TAU: f64 = 0.418_938_533_204_672_7;
 
-/// The logarithm of the magnitude of the gamma function: infinite at zero, at the negative integers and at the infinities.
+/// The logarithm of the magnitude of the gamma function: infinite at zero, at the negative integers
+/// and at the infinities.
 #[inline(always)]
 pub fn lgamma_f64<D: Double>(x: D) -> D {
     let a = x.abs();
@@ -166,7 +172,8 @@ pub fn lgamma_f64<D: Double>(x: D) -> D {
     D::select(x.lt(D::splat(0.0)), reflected, positive)
 }
 
-/// The derivative of `lgamma`: infinite at zero, with the other sign; NaN at the negative integers and at -inf.
+/// The derivative of `lgamma`: infinite at zero, with the other sign; NaN at the negative integers
+/// and at -inf.
 #[inline(always)]
 pub fn digamma_f64<D: Double>(x: D) -> D {
     let zero = D::splat(0.0);

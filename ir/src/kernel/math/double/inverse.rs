@@ -1,5 +1,5 @@
-//! The inverse trigonometric and hyperbolic functions of an f64. The inverse sine and tangent are fdlibm's approximations, the others are made of
-//! these and of the logarithm.
+//! The inverse trigonometric and hyperbolic functions of an f64. The inverse sine and tangent are
+//! fdlibm's approximations, the others are made of these and of the logarithm.
 
 use super::{Double, LOG_2, log_and, poly};
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, PI};
@@ -50,8 +50,9 @@ const ARCS: [[f64; 2]; 4] = [
     [FRAC_PI_2, HALF_PI_LOW],
 ];
 
-/// What the inverse sine and cosine of `a`, which is not negative, are made of: whether it is below a half, then `(asin y - y) / y` of `y = a`, else of
-/// `y = sqrt((1 - a) / 2)`; this root, and it as a short number and the rest.
+/// What the inverse sine and cosine of `a`, which is not negative, are made of: whether it is below
+/// a half, then `(asin y - y) / y` of `y = a`, else of `y = sqrt((1 - a) / 2)`; this root, and it
+/// as a short number and the rest.
 #[inline(always)]
 fn arc<D: Double>(a: D) -> (D::Mask, D, [D; 3]) {
     let (half, one) = (D::splat(0.5), D::splat(1.0));

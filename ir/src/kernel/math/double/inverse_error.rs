@@ -1,7 +1,7 @@
 //! The inverse of the error function of an f64, and of the normal distribution.
 //!
-//! Up to 0.93 it is a polynomial in `w = -log(1 - y²)`; beyond, a rough one in the square root of `w`, and a step of Halley's towards the zero of
-//! `log(erfc y) - log q`, which is nearly straight.
+//! Up to 0.93 it is a polynomial in `w = -log(1 - y²)`; beyond, a rough one in the square root of
+//! `w`, and a step of Halley's towards the zero of `log(erfc y) - log q`, which is nearly straight.
 
 use super::error_function::scaled_complement;
 use super::{Double, log_f64, poly};
@@ -27,7 +27,8 @@ const NEAR: [f64; 16] = [
     1.352_491_116_302_969_8e-13,
 ];
 
-/// `erfinv(x) / (x sqrt w)` in `(sqrt w - 2) / (sqrt w + 2) - 0.3`, `w` from 2 to 750, to six digits.
+/// `erfinv(x) / (x sqrt w)` in `(sqrt w - 2) / (sqrt w + 2) - 0.3`, `w` from 2 to 750, to six
+/// digits.
 const FAR: [f64; 16] = [
     9.561_682_093_082_224e-1,
     1.150_281_610_603_591_2e-1,

@@ -1,5 +1,6 @@
-//! The sine, cosine and tangent of an f64: the nearest multiple of π/2 is taken away in four parts, as Cody and Waite do, up to a million; beyond, the
-//! numbers are those of `libm`. The polynomials are fdlibm's.
+//! The sine, cosine and tangent of an f64: the nearest multiple of π/2 is taken away in four parts,
+//! as Cody and Waite do, up to a million; beyond, the numbers are those of `libm`. The polynomials
+//! are fdlibm's.
 
 use super::{Double, nearest, poly};
 use std::f64::consts::FRAC_2_PI;
@@ -7,7 +8,8 @@ use std::f64::consts::FRAC_2_PI;
 /// Numbers below it are reduced here.
 const LARGE: f64 = 1.0e6;
 
-/// π/2 as three numbers of 33 bits, whose products with the integers that come up are exact, and the rest.
+/// π/2 as three numbers of 33 bits, whose products with the integers that come up are exact, and
+/// the rest.
 const HALF_PI: [f64; 4] = [
     f64::from_bits(0x3ff9_21fb_5440_0000),
     f64::from_bits(0x3dd0_b461_1a60_0000),

@@ -11,8 +11,9 @@ use crate::ops::view::Views;
 use crate::{Attrs, DType, Must, Shape, Size, TensorType, Tracer, Var};
 use smallvec::smallvec;
 
-/// What is taken from the gradients of weights: for each query the sum of its result times the gradient of that. It is a chain as the products of gradients and values are that it
-/// is taken from, so that nothing is left where one key has all the weight.
+/// What is taken from the gradients of weights: for each query the sum of its result times the
+/// gradient of that. It is a chain as the products of gradients and values are that it is taken
+/// from, so that nothing is left where one key has all the weight.
 pub(super) fn less<'t>(dy: Var<'t>, y: Var<'t>) -> Var<'t> {
     let (wide, shape) = (y.dtype().compute(), Shape::new(&y.shape()[..3]));
     let products = dy.to(wide).unsqueeze(3).contract(y.to(wide).unsqueeze(4), None);
@@ -24,7 +25,8 @@ fn turned(x: Var<'_>) -> Var<'_> {
     x.permute([0, 2, 1, 3])
 }
 
-/// Rows of numbers without those that are not finite, which a product with a weight of zero would bring in.
+/// Rows of numbers without those that are not finite, which a product with a weight of zero would
+/// bring in.
 #[derive(Clone, Copy)]
 struct Rows<'t> {
     /// Zero in the place of what is not finite.
@@ -100,7 +102,8 @@ impl<'t> Weights<'t> {
                 .mul(kept_scale(p))
         });
         let weights = scores.sub(lse.unsqueeze(3)).exp();
-        // The logarithm of a query that is NaN is NaN, and what it does not see has the weight zero all the same.
+        // The logarithm of a query that is NaN is NaN, and what it does not see has the weight zero
+        // all the same.
         let weights = scores.eq(never).choose(t.zeros_like(weights), weights);
         Weights { q, k, v, weights, hidden: weights.eq(0.0), kept }
     }
@@ -210,7 +213,8 @@ pub(super) fn gradient_of_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
         [1, 2].map(|i| cx.dys[i].map(|x| Rows::new(each_head(turned(x).to(wide), heads))));
     let dy = Rows::new(turned(dy).to(wide));
     let sum = |parts: [Option<Var<'t>>; 2]| parts.into_iter().flatten().reduce(|a, b| a.add(b));
-    // What is not finite in a query or a key, wherever it stands, is met by all that see each other.
+    // What is not finite in a query or a key, wherever it stands, is met by all that see each
+    // other.
     let faults = |all: &[Option<Rows<'t>>], axis: i64| {
         let all = all.iter().flatten().map(|rows| rows.fault).reduce(|a, b| a.add(b));
         all.map(|fault| fault.unsqueeze(axis))

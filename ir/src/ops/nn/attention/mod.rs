@@ -1,4 +1,5 @@
-//! Attention: `scaled_dot_product_attention`, and the core ops that it and its gradient are made of.
+//! Attention: `scaled_dot_product_attention`, and the core ops that it and its gradient are made
+//! of.
 
 mod gradients;
 
@@ -19,19 +20,26 @@ const ROUNDED: Rounding = Rounding::result(
 
 crate::ops! { trait Attentions;
 
-/// Means of `value` over keys, `softmax(query · keyᵀ · scale + mask) · value`, with PyTorch's arguments.
+/// Means of `value` over keys, `softmax(query · keyᵀ · scale + mask) · value`, with PyTorch's
+/// arguments.
 ///
-/// `query` is `[.., L, E]`, `key` `[.., S, E]`, `value` `[.., S, Ev]`; leading axes broadcast. The mask broadcasts to `[.., L, S]`: bool, true where a query
-/// sees a key, or floats, of f32 or of the dtype of `query`, that are added to the scores; minus infinity takes a key out. With `is_causal` each query sees the keys up to its own
-/// position. `scale` is one over the root of `E` unless it is given; keys without numbers count alike. With `enable_gqa` each head of keys and values, along the third axis from the
-/// end, serves as many heads of queries. With `rng` weights are dropped with probability `dropout_p`, as [`DROPOUT`](super::super::random::DROPOUT)
-/// would drop elements of a tensor of all weights. A query that sees no key, or of no keys, has the result zero.
+/// `query` is `[.., L, E]`, `key` `[.., S, E]`, `value` `[.., S, Ev]`; leading axes broadcast. The
+/// mask broadcasts to `[.., L, S]`: bool, true where a query sees a key, or floats, of f32 or of
+/// the dtype of `query`, that are added to the scores; minus infinity takes a key out. With
+/// `is_causal` each query sees the keys up to its own position. `scale` is one over the root of `E`
+/// unless it is given; keys without numbers count alike. With `enable_gqa` each head of keys and
+/// values, along the third axis from the end, serves as many heads of queries. With `rng` weights
+/// are dropped with probability `dropout_p`, as [`DROPOUT`](super::super::random::DROPOUT) would
+/// drop elements of a tensor of all weights. A query that sees no key, or of no keys, has the
+/// result zero.
 ///
-/// In f32 a result is at most `ε (E + 24) (1 + s) v` away from plain mathematics, where `ε` is 2⁻²³, `s` the largest magnitude of a score that is seen and `v` that of a
-/// value. What rounds is told by [`attention`](mod@crate::kernel::attention).
+/// In f32 a result is at most `ε (E + 24) (1 + s) v` away from plain mathematics, where `ε` is
+/// 2⁻²³, `s` the largest magnitude of a score that is seen and `v` that of a value. What rounds is
+/// told by [`attention`](mod@crate::kernel::attention).
 ///
-/// In 16 bits scores, weights and all sums are f32. Weights and the gradients of scores are rounded where they are multiplied with values, queries and keys, as in
-/// PyTorch's kernels, unless values have another width than keys.
+/// In 16 bits scores, weights and all sums are f32. Weights and the gradients of scores are rounded
+/// where they are multiplied with values, queries and keys, as in PyTorch's kernels, unless values
+/// have another width than keys.
 SCALED_DOT_PRODUCT_ATTENTION = scaled_dot_product_attention(query, key, value, attn_mask: optional, rng: optional; dropout_p: Float, is_causal: Bool, scale: OptFloat, enable_gqa: Bool, stream: Int) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &inferred,
@@ -46,10 +54,12 @@ SCALED_DOT_PRODUCT_ATTENTION = scaled_dot_product_attention(query, key, value, a
     ] },
 }
 
-/// What [`SCALED_DOT_PRODUCT_ATTENTION`] is made of, over four axes: `q` is `[B, H, L, E]`, `k` `[B, G, S, E]`, `v` `[B, G, S, Ev]`, the mask `[B, H, L, S]`.
+/// What [`SCALED_DOT_PRODUCT_ATTENTION`] is made of, over four axes: `q` is `[B, H, L, E]`, `k`
+/// `[B, G, S, E]`, `v` `[B, G, S, Ev]`, the mask `[B, H, L, S]`.
 ///
-/// Gives the result as `[B, L, H, Ev]`, and the logarithms of the sums of weights `[B, H, L]` in f32, in f64 for f64. What is computed, and in which order, is
-/// told by [`attention`](mod@crate::kernel::attention).
+/// Gives the result as `[B, L, H, Ev]`, and the logarithms of the sums of weights `[B, H, L]` in
+/// f32, in f64 for f64. What is computed, and in which order, is told by
+/// [`attention`](mod@crate::kernel::attention).
 ATTENTION = attention(q, k, v, mask: optional, rng: optional; causal: Bool, scale: Float, dropout: Float, stream: Int) -> (y, lse) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -70,8 +80,10 @@ ATTENTION = attention(q, k, v, mask: optional, rng: optional; causal: Bool, scal
     ] },
 }
 
-/// The gradients of the operands of [`ATTENTION`], as `[B, L, H, E]`, `[B, S, G, E]` and `[B, S, G, Ev]`: from that of its result, from the logarithms of the sums
-/// of weights, and from what is taken from the gradients of weights, `[B, H, L]`: for each query the sum of its result times the gradient of that.
+/// The gradients of the operands of [`ATTENTION`], as `[B, L, H, E]`, `[B, S, G, E]` and
+/// `[B, S, G, Ev]`: from that of its result, from the logarithms of the sums of weights, and from
+/// what is taken from the gradients of weights, `[B, H, L]`: for each query the sum of its result
+/// times the gradient of that.
 ATTENTION_BACKWARD = attention_backward(dy, q, k, v, lse, less, mask: optional, rng: optional; causal: Bool, scale: Float, dropout: Float, stream: Int) -> (dq, dk, dv) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
@@ -334,7 +346,8 @@ fn expanded<'t>(cx: &ExpandCx<'_, 't>) -> Results<'t> {
     let result = Shape::new(&shape[..shape.rank() - 2]);
     let keys = lead.map_or_else(|_| result.clone(), |lead| lead.keys);
     let dtype = cx.results[0].dtype;
-    // PyTorch's kernel takes values as wide as keys, and its gradient the rounded result; of others the result is rounded behind everything else.
+    // PyTorch's kernel takes values as wide as keys, and its gradient the rounded result; of others
+    // the result is rounded behind everything else.
     let inside = if is_as_wide { dtype } else { dtype.compute() };
     let [q, k, v] = [over(q, &result), over(k, &keys), over(v, &keys)].map(|x| x.to(inside));
     let mask = cx.get(3).map(|mask| over(mask.expand_to(&weights(&result, q, k)), &result));
@@ -346,7 +359,8 @@ fn expanded<'t>(cx: &ExpandCx<'_, 't>) -> Results<'t> {
     smallvec![y.to(dtype).permute([0, 2, 1, 3]).reshape_to(shape)]
 }
 
-/// What scores of keys of that width are multiplied by; those of no width are zero, and all keys count alike.
+/// What scores of keys of that width are multiplied by; those of no width are zero, and all keys
+/// count alike.
 pub(crate) fn scale(width: i64) -> f64 {
     1.0 / (width.max(1) as f64).sqrt()
 }

@@ -1,7 +1,7 @@
 //! [`Options`]: how a program is traced, rewritten and compiled, and where it runs.
 
-use crate::built_in;
-use crate::error::{Error, Result};
+mod read;
+
 use crate::home::Home;
 use crate::report::Progress;
 use std::fmt;
@@ -11,9 +11,8 @@ use std::sync::{Arc, OnceLock};
 use tracecast_codegen::Vectors;
 use tracecast_ir::Verified;
 use tracecast_ir::policy::PolicySet;
-use tracecast_passes::fuse::{Prices, Settings};
-use tracecast_passes::{PassOptions, Precision};
-use tracecast_runtime::{Device, Executable, Registry};
+use tracecast_passes::Precision;
+use tracecast_runtime::{Device, Registry};
 
 /// What sees the program after each pass, under the name of the pass.
 pub type Observer = dyn Fn(&str, &Verified) + Send + Sync;
@@ -80,7 +79,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The CPU (the reference device in a build without it) with one thread per core, PyTorch's policies, every pass.
+    /// The CPU (the reference device in a build without it) with one thread per core, PyTorch's
+    /// policies, every pass.
     pub fn new() -> Self {
         Options {
             device: Choice::Named(
@@ -120,7 +120,8 @@ impl Options {
         self.closed()
     }
 
-    /// With devices, and what they say about autocast, from this registry instead of [that of the process](Registry::global).
+    /// With devices, and what they say about autocast, from this registry instead of
+    /// [that of the process](Registry::global).
     #[must_use]
     pub fn registry(mut self, registry: &Arc<Registry>) -> Self {
         self.registry = Some(registry.clone());
@@ -141,7 +142,8 @@ impl Options {
         self.closed()
     }
 
-    /// With these vector instructions of the CPU; its best ones by default. Results do not depend on it.
+    /// With these vector instructions of the CPU; its best ones by default. Results do not depend
+    /// on it.
     ///
     /// ```
     /// use tracecast::{Options, Vectors};
@@ -157,11 +159,13 @@ impl Options {
         self.closed()
     }
 
-    /// With compiled kernels of the CPU kept in a folder, for the next process that compiles the same.
+    /// With compiled kernels of the CPU kept in a folder, for the next process that compiles the
+    /// same.
     ///
-    /// The folder is made if it is not there. What is read from it will be run, so only the user of this process may be able to write
-    /// to it, and a file that anything is odd about is compiled anew with a word in [`CompileReport::warnings_of_cache`]. Files are for
-    /// one version of this library and one kind of CPU; beyond 256 MiB those go that were used longest ago.
+    /// The folder is made if it is not there. What is read from it will be run, so only the user of
+    /// this process may be able to write to it, and a file that anything is odd about is compiled
+    /// anew with a word in [`CompileReport::warnings_of_cache`]. Files are for one version of this
+    /// library and one kind of CPU; beyond 256 MiB those go that were used longest ago.
     ///
     /// [`CompileReport::warnings_of_cache`]: crate::CompileReport::warnings_of_cache
     #[must_use]
@@ -170,12 +174,14 @@ impl Options {
         self.closed()
     }
 
-    /// With packed copies of weights kept by the CPU from run to run, as is the default, or without.
+    /// With packed copies of weights kept by the CPU from run to run, as is the default, or
+    /// without.
     ///
-    /// A product of few rows takes less time to multiply by a weight than to bring it into the order and dtype for that. So programs
-    /// that only read a weight, such as an evaluation, do it once for as long as the weight stays the same; any change of it in the
-    /// store is noticed. Results do not depend on it. The copy takes less than twice the memory of the weight, mostly as much or half, see
-    /// [`Executable::kept_bytes`](crate::Executable::kept_bytes).
+    /// A product of few rows takes less time to multiply by a weight than to bring it into the
+    /// order and dtype for that. So programs that only read a weight, such as an evaluation, do it
+    /// once for as long as the weight stays the same; any change of it in the store is noticed.
+    /// Results do not depend on it. The copy takes less than twice the memory of the weight, mostly
+    /// as much or half, see [`Executable::kept_bytes`](crate::Executable::kept_bytes).
     ///
     /// ```
     /// use tracecast::prelude::*;
@@ -198,10 +204,13 @@ impl Options {
         self.closed()
     }
 
-    /// With results written to the memory of earlier ones, as is the default, or each to new memory.
+    /// With results written to the memory of earlier ones, as is the default, or each to new
+    /// memory.
     ///
-    /// A program keeps the last result of each output, and writes the next one there once nobody else holds it. A caller that still holds it gets a second
-    /// piece of memory, and the two take turns. `false` frees every result with the caller's: that pays where results are large and runs are far apart.
+    /// A program keeps the last result of each output, and writes the next one there once nobody
+    /// else holds it. A caller that still holds it gets a second piece of memory, and the two take
+    /// turns. `false` frees every result with the caller's: that pays where results are large and
+    /// runs are far apart.
     ///
     /// ```
     /// use tracecast::prelude::*;
@@ -218,8 +227,8 @@ impl Options {
         self
     }
 
-    /// With another treatment of rounding points: `exact`, the default, rounds wherever PyTorch's ops do, `optimised` at a subset of
-    /// these points. See [`Precision`].
+    /// With another treatment of rounding points: `exact`, the default, rounds wherever PyTorch's
+    /// ops do, `optimised` at a subset of these points. See [`Precision`].
     ///
     /// ```
     /// use tracecast::prelude::*;
@@ -263,8 +272,8 @@ impl Options {
         self
     }
 
-    /// With a hook that is told before each phase of a compilation how far it is, and once at the end. A program that is there already is
-    /// not compiled, so it tells nothing.
+    /// With a hook that is told before each phase of a compilation how far it is, and once at the
+    /// end. A program that is there already is not compiled, so it tells nothing.
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};
@@ -294,7 +303,8 @@ impl Options {
         self
     }
 
-    /// With every value of the program stored, so that a test can measure what fusion rematerialises.
+    /// With every value of the program stored, so that a test can measure what fusion
+    /// rematerialises.
     #[doc(hidden)]
     #[must_use]
     pub fn store_all(mut self, store: bool) -> Self {
@@ -302,8 +312,8 @@ impl Options {
         self
     }
 
-    /// With runs that refuse inputs which the program does not use, or without, as is the default: then one batch serves a training
-    /// step that uses labels and an evaluation that does not.
+    /// With runs that refuse inputs which the program does not use, or without, as is the default:
+    /// then one batch serves a training step that uses labels and an evaluation that does not.
     ///
     /// ```
     /// use tracecast::prelude::*;
@@ -320,7 +330,8 @@ impl Options {
         self
     }
 
-    /// With this seed for state that a run puts into the store by itself: the generator of random numbers.
+    /// With this seed for state that a run puts into the store by itself: the generator of random
+    /// numbers.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -334,17 +345,20 @@ impl Options {
         self
     }
 
-    /// With at most `bytes` bytes taken by the compiled programs of a [`Jit`](crate::Jit): their code, their numbers, and what one run at a time of
-    /// each needs. Those used longest ago go, but never the one compiled last. Without a limit if not said.
+    /// With at most `bytes` bytes taken by the compiled programs of a [`Jit`](crate::Jit): their
+    /// code, their numbers, and what one run at a time of each needs. Those used longest ago go,
+    /// but never the one compiled last. Without a limit if not said.
     #[must_use]
     pub fn program_bytes(mut self, bytes: usize) -> Self {
         self.program_bytes = bytes;
         self
     }
 
-    /// With programs refused whose runs need more than `bytes` bytes besides state, inputs and results that others hold: what is needed is known
-    /// before a program runs ([`Executable::peak_bytes`](crate::Executable::peak_bytes), and
-    /// [`Executable::scratch_bytes`](crate::Executable::scratch_bytes) on the threads). Without a limit if not said.
+    /// With programs refused whose runs need more than `bytes` bytes besides state, inputs and
+    /// results that others hold: what is needed is known before a program runs
+    /// ([`Executable::peak_bytes`](crate::Executable::peak_bytes), and
+    /// [`Executable::scratch_bytes`](crate::Executable::scratch_bytes) on the threads). Without a
+    /// limit if not said.
     ///
     /// ```
     /// use tracecast::prelude::*;
@@ -363,8 +377,9 @@ impl Options {
         self
     }
 
-    /// With kernels compiled on at most `threads` threads of the CPU, so that the others go on serving; 0, as if not said, for all of them. Passes take one
-    /// thread in any case, the one that compiles.
+    /// With kernels compiled on at most `threads` threads of the CPU, so that the others go on
+    /// serving; 0, as if not said, for all of them. Passes take one thread in any case, the one
+    /// that compiles.
     ///
     /// ```
     /// use tracecast::Options;
@@ -381,183 +396,29 @@ impl Options {
         self.closed()
     }
 
-    /// With plans and bindings for at most `sizes` sets of sizes kept of each program whose sizes are names, at least one; 64 if not said.
+    /// With plans and bindings for at most `sizes` sets of sizes kept of each program whose sizes
+    /// are names, at least one; 64 if not said.
     #[must_use]
     pub fn sizes(mut self, sizes: usize) -> Self {
         self.sizes = sizes.max(1);
         self
     }
 
-    /// Whether a [`Jit`](crate::Jit) whose second call differs from an earlier one in sizes alone makes names of those sizes. It does if not
-    /// said: then the program is traced once more, and for further sizes of these axes never again.
+    /// Whether a [`Jit`](crate::Jit) whose second call differs from an earlier one in sizes alone
+    /// makes names of those sizes. It does if not said: then the program is traced once more, and
+    /// for further sizes of these axes never again.
     #[must_use]
     pub fn infer_sizes(mut self, infer: bool) -> Self {
         self.infers_sizes = infer;
         self
     }
 
-    /// With reductions between ranks put together until they have `bytes` bytes; 1 MiB if not said. Small ones cost mostly the time to begin, and a large
-    /// one begins only when the last of its values is there. All ranks have to say the same.
+    /// With reductions between ranks put together until they have `bytes` bytes; 1 MiB if not said.
+    /// Small ones cost mostly the time to begin, and a large one begins only when the last of its
+    /// values is there. All ranks have to say the same.
     #[must_use]
     pub fn bucket_bytes(mut self, bytes: usize) -> Self {
         self.bucket = bytes;
-        self
-    }
-
-    pub(crate) fn bucket(&self) -> usize {
-        self.bucket
-    }
-
-    /// The policies: those given, else PyTorch's with what the [kinds](tracecast_runtime::Kind) of devices in the registry add to them.
-    pub fn policies(&self) -> Arc<PolicySet> {
-        match (&self.policies, self.known()) {
-            (Some(given), _) => given.clone(),
-            (None, Ok((_, policies))) => policies.clone(),
-            // A trace says that there is no such device.
-            (None, Err(_)) => Arc::new(PolicySet::standard()),
-        }
-    }
-
-    /// The device as a trace sees it.
-    pub(crate) fn home(&self) -> Result<Home> {
-        Ok(self.known()?.0.clone())
-    }
-
-    /// What is known of devices, and their policies: as it was when these options were first asked.
-    fn known(&self) -> Result<&(Home, Arc<PolicySet>)> {
-        if let Some(known) = self.opened.known.get() {
-            return Ok(known);
-        }
-        let registry = self.in_registry();
-        let home = match &self.device {
-            // What comes with this crate need not be opened to be known.
-            Choice::Named(name) if matches!(&**name, "cpu" | "reference") => {
-                Home::built_in(name, registry)
-            }
-            _ => Home::of(&*self.target()?, registry)?,
-        };
-        let policies = Arc::new(home.policies());
-        Ok(self.opened.known.get_or_init(|| (home, policies)))
-    }
-
-    fn in_registry(&self) -> &Registry {
-        self.registry.as_ref().unwrap_or_else(|| Registry::global())
-    }
-
-    /// The device itself, opened at the first call.
-    ///
-    /// # Errors
-    /// If no device has the name.
-    pub fn target(&self) -> Result<Arc<dyn Device>> {
-        if let Some(device) = self.opened.device.get() {
-            return Ok(device.clone());
-        }
-        let device = match &self.device {
-            Choice::Given(device) => device.clone(),
-            Choice::Named(name) => self.open(name)?,
-        };
-        Ok(self.opened.device.get_or_init(|| device).clone())
-    }
-
-    fn open(&self, name: &str) -> Result<Arc<dyn Device>> {
-        Ok(match name {
-            #[cfg(feature = "cpu")]
-            "cpu" => {
-                let options = tracecast_codegen::CpuOptions {
-                    threads: (self.threads > 0).then_some(self.threads),
-                    vectors: self.vectors,
-                    code_cache: self.code_cache.clone(),
-                    forget_weights: !self.keep_weights,
-                    compile_threads: (self.compile_threads > 0).then_some(self.compile_threads),
-                };
-                built_in::cpu(options)?
-            }
-            "reference" => built_in::reference(),
-            _ => self.in_registry().device(name)?,
-        })
-    }
-
-    /// What the passes are told.
-    pub fn passes(&self) -> PassOptions {
-        PassOptions {
-            policies: Some(self.policies()),
-            precision: self.precision,
-            fold: self.fold,
-            // A trace says that there is no such device.
-            forms: self.known().map(|(home, _)| home.forms.clone()).unwrap_or_default(),
-            fusion: Settings { prices: Prices::CPU, store_all: self.store_all },
-        }
-    }
-
-    pub(crate) fn observe(&self, pass: &str, graph: &Verified) {
-        if let Some(observer) = &self.observer {
-            observer(pass, graph);
-        }
-    }
-
-    /// Tells the hook that a phase begins, if there is a hook.
-    pub(crate) fn advance(&self, program: &str, phase: &str, done: usize, total: usize) {
-        if let Some(hook) = &self.progress {
-            hook(&Progress { program, phase, done, total });
-        }
-    }
-
-    pub(crate) fn keeps_history(&self) -> bool {
-        self.keep_history
-    }
-
-    pub(crate) fn is_strict(&self) -> bool {
-        self.strict
-    }
-
-    pub(crate) fn does_reuse_outputs(&self) -> bool {
-        self.reuse_outputs
-    }
-
-    pub(crate) fn start_seed(&self) -> u64 {
-        self.seed
-    }
-
-    pub(crate) fn most_sizes(&self) -> usize {
-        self.sizes
-    }
-
-    pub(crate) fn does_infer_sizes(&self) -> bool {
-        self.infers_sizes
-    }
-
-    pub(crate) fn most_programs(&self) -> usize {
-        self.programs
-    }
-
-    /// Refuses a program whose runs need more memory than is allowed.
-    pub(crate) fn check_memory(&self, program: &str, bytes: usize) -> Result<()> {
-        if bytes <= self.memory_limit {
-            return Ok(());
-        }
-        let message = format!(
-            "a run of @{program} needs {bytes} bytes of memory, and at most {} are allowed",
-            self.memory_limit
-        );
-        Err(Error::Option { option: "memory_limit", message })
-    }
-
-    /// The same of a program that is loaded, with what its runs take on threads.
-    pub(crate) fn check_run(&self, program: &Executable) -> Result<()> {
-        if self.memory_limit == usize::MAX {
-            return Ok(());
-        }
-        let bytes = program.peak_bytes().saturating_add(program.scratch_bytes());
-        self.check_memory(program.program().name(), bytes)
-    }
-
-    pub(crate) fn most_program_bytes(&self) -> usize {
-        self.program_bytes
-    }
-
-    /// The same with a device that has to be opened again.
-    fn closed(mut self) -> Self {
-        self.opened = Arc::default();
         self
     }
 }
