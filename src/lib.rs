@@ -76,6 +76,7 @@ mod profile;
 #[cfg(feature = "pt2")]
 pub mod pt2;
 mod report;
+mod setters;
 mod shorthand;
 mod trace;
 mod train;

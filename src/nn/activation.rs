@@ -3,6 +3,7 @@
 
 use crate::entry::Start;
 use crate::nn::{Context, Module};
+use crate::setters::setters;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::ops::nn::activation::Activations;
 use tracecast_ir::ops::nn::{Curves, Softmaxes};
@@ -163,18 +164,11 @@ impl PRelu {
         PRelu { weights, start: 0.25, dtype: DType::F32 }
     }
 
-    /// With weights that start as another number.
-    #[must_use]
-    pub fn start(mut self, start: f64) -> Self {
-        self.start = start;
-        self
-    }
-
-    /// With weights of another dtype.
-    #[must_use]
-    pub fn dtype(mut self, dtype: DType) -> Self {
-        self.dtype = dtype;
-        self
+    setters! {
+        /// With weights that start as another number.
+        start(start: f64) => start = start;
+        /// With weights of another dtype.
+        dtype(dtype: DType) => dtype = dtype;
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::entry::Start;
 use crate::nn::{Context, Module};
+use crate::setters::setters;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::ops::nn::{BatchNorms, GroupNorms};
@@ -81,39 +82,17 @@ macro_rules! settings {
             Self::with(channels)
         }
 
-        /// With another number added to the variance than 1e-5.
-        #[must_use]
-        pub fn eps(mut self, eps: f64) -> Self {
-            self.settings.eps = eps;
-            self
-        }
-
-        /// With another share of the batch in the running statistics than 0.1.
-        #[must_use]
-        pub fn momentum(mut self, momentum: f64) -> Self {
-            self.settings.momentum = Some(momentum);
-            self
-        }
-
-        /// With running statistics that are the mean over all batches so far.
-        #[must_use]
-        pub fn cumulative(mut self) -> Self {
-            self.settings.momentum = None;
-            self
-        }
-
-        /// With parameters and running statistics of another dtype.
-        #[must_use]
-        pub fn dtype(mut self, dtype: DType) -> Self {
-            self.settings.dtype = dtype;
-            self
-        }
-
-        /// Without a bias.
-        #[must_use]
-        pub fn without_bias(mut self) -> Self {
-            self.settings.bias = false;
-            self
+        setters! {
+            /// With another number added to the variance than 1e-5.
+            eps(eps: f64) => settings.eps = eps;
+            /// With another share of the batch in the running statistics than 0.1.
+            momentum(momentum: f64) => settings.momentum = Some(momentum);
+            /// With running statistics that are the mean over all batches so far.
+            cumulative() => settings.momentum = None;
+            /// With parameters and running statistics of another dtype.
+            dtype(dtype: DType) => settings.dtype = dtype;
+            /// Without a bias.
+            without_bias() => settings.bias = false;
         }
     };
 }
@@ -164,18 +143,11 @@ impl<const AXES: usize> BatchNorm<AXES> {
 
     settings!();
 
-    /// Without weight and bias.
-    #[must_use]
-    pub fn without_affine(mut self) -> Self {
-        self.settings.affine = false;
-        self
-    }
-
-    /// Without running statistics: evaluation normalises by the batch, too.
-    #[must_use]
-    pub fn without_running_statistics(mut self) -> Self {
-        self.settings.running = false;
-        self
+    setters! {
+        /// Without weight and bias.
+        without_affine() => settings.affine = false;
+        /// Without running statistics: evaluation normalises by the batch, too.
+        without_running_statistics() => settings.running = false;
     }
 }
 
@@ -234,18 +206,11 @@ impl<const AXES: usize> InstanceNorm<AXES> {
 
     settings!();
 
-    /// With weight and bias.
-    #[must_use]
-    pub fn affine(mut self) -> Self {
-        self.settings.affine = true;
-        self
-    }
-
-    /// With running statistics, which evaluation normalises by.
-    #[must_use]
-    pub fn running_statistics(mut self) -> Self {
-        self.settings.running = true;
-        self
+    setters! {
+        /// With weight and bias.
+        affine() => settings.affine = true;
+        /// With running statistics, which evaluation normalises by.
+        running_statistics() => settings.running = true;
     }
 }
 
@@ -299,32 +264,15 @@ impl GroupNorm {
         GroupNorm { groups, settings: BatchNorm1d::new(channels).settings }
     }
 
-    /// With another number added to the variance.
-    #[must_use]
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.settings.eps = eps;
-        self
-    }
-
-    /// Without weight and bias.
-    #[must_use]
-    pub fn without_affine(mut self) -> Self {
-        self.settings.affine = false;
-        self
-    }
-
-    /// Without a bias.
-    #[must_use]
-    pub fn without_bias(mut self) -> Self {
-        self.settings.bias = false;
-        self
-    }
-
-    /// With parameters of another dtype.
-    #[must_use]
-    pub fn dtype(mut self, dtype: DType) -> Self {
-        self.settings.dtype = dtype;
-        self
+    setters! {
+        /// With another number added to the variance.
+        eps(eps: f64) => settings.eps = eps;
+        /// Without weight and bias.
+        without_affine() => settings.affine = false;
+        /// Without a bias.
+        without_bias() => settings.bias = false;
+        /// With parameters of another dtype.
+        dtype(dtype: DType) => settings.dtype = dtype;
     }
 }
 
@@ -352,25 +300,13 @@ impl LocalResponseNorm {
         LocalResponseNorm { size, alpha: 1e-4, beta: 0.75, k: 1.0 }
     }
 
-    /// With another factor of the mean square.
-    #[must_use]
-    pub fn alpha(mut self, alpha: f64) -> Self {
-        self.alpha = alpha;
-        self
-    }
-
-    /// With another power.
-    #[must_use]
-    pub fn beta(mut self, beta: f64) -> Self {
-        self.beta = beta;
-        self
-    }
-
-    /// With another number added.
-    #[must_use]
-    pub fn k(mut self, k: f64) -> Self {
-        self.k = k;
-        self
+    setters! {
+        /// With another factor of the mean square.
+        alpha(alpha: f64) => alpha = alpha;
+        /// With another power.
+        beta(beta: f64) => beta = beta;
+        /// With another number added.
+        k(k: f64) => k = k;
     }
 }
 

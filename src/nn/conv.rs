@@ -2,6 +2,7 @@
 
 use crate::nn::linear::within;
 use crate::nn::{Context, Module};
+use crate::setters::setters;
 use tracecast_ir::functions::PadMode;
 use tracecast_ir::ops::conv::Convolutions;
 use tracecast_ir::{DType, TensorType, Var};
@@ -62,39 +63,17 @@ impl<const AXES: usize> Settings<AXES> {
 
 macro_rules! settings {
     () => {
-        /// Windows that move by these steps.
-        #[must_use]
-        pub fn stride(mut self, stride: [i64; AXES]) -> Self {
-            self.settings.stride = stride;
-            self
-        }
-
-        /// Windows whose positions are so far apart.
-        #[must_use]
-        pub fn dilation(mut self, dilation: [i64; AXES]) -> Self {
-            self.settings.dilation = dilation;
-            self
-        }
-
-        /// Channels in groups, each of which sees its own.
-        #[must_use]
-        pub fn groups(mut self, groups: usize) -> Self {
-            self.settings.groups = groups;
-            self
-        }
-
-        /// Without a bias.
-        #[must_use]
-        pub fn without_bias(mut self) -> Self {
-            self.settings.bias = false;
-            self
-        }
-
-        /// With parameters of another dtype.
-        #[must_use]
-        pub fn dtype(mut self, dtype: DType) -> Self {
-            self.settings.dtype = dtype;
-            self
+        setters! {
+            /// Windows that move by these steps.
+            stride(stride: [i64; AXES]) => settings.stride = stride;
+            /// Windows whose positions are so far apart.
+            dilation(dilation: [i64; AXES]) => settings.dilation = dilation;
+            /// Channels in groups, each of which sees its own.
+            groups(groups: usize) => settings.groups = groups;
+            /// Without a bias.
+            without_bias() => settings.bias = false;
+            /// With parameters of another dtype.
+            dtype(dtype: DType) => settings.dtype = dtype;
         }
     };
 }
@@ -135,25 +114,13 @@ impl<const AXES: usize> Conv<AXES> {
 
     settings!();
 
-    /// Positions before and behind each axis.
-    #[must_use]
-    pub fn padding(mut self, padding: [i64; AXES]) -> Self {
-        self.around = Around::Positions(padding.to_vec());
-        self
-    }
-
-    /// As many positions around the operand as keep its size; windows move by one.
-    #[must_use]
-    pub fn same(mut self) -> Self {
-        self.around = Around::Same;
-        self
-    }
-
-    /// What stands at those positions: zeros if not said, as PyTorch's `padding_mode`.
-    #[must_use]
-    pub fn padding_mode(mut self, mode: PadMode) -> Self {
-        self.mode = mode;
-        self
+    setters! {
+        /// Positions before and behind each axis.
+        padding(padding: [i64; AXES]) => around = Around::Positions(padding.to_vec());
+        /// As many positions around the operand as keep its size; windows move by one.
+        same() => around = Around::Same;
+        /// What stands at those positions: zeros if not said, as PyTorch's `padding_mode`.
+        padding_mode(mode: PadMode) => mode = mode;
     }
 
     /// Positions before and behind each axis.
@@ -221,18 +188,11 @@ impl<const AXES: usize> ConvTranspose<AXES> {
 
     settings!();
 
-    /// Positions of the result left out before and behind each axis.
-    #[must_use]
-    pub fn padding(mut self, padding: [i64; AXES]) -> Self {
-        self.padding = padding;
-        self
-    }
-
-    /// Further positions behind each axis of the result.
-    #[must_use]
-    pub fn output_padding(mut self, output_padding: [i64; AXES]) -> Self {
-        self.output_padding = output_padding;
-        self
+    setters! {
+        /// Positions of the result left out before and behind each axis.
+        padding(padding: [i64; AXES]) => padding = padding;
+        /// Further positions behind each axis of the result.
+        output_padding(output_padding: [i64; AXES]) => output_padding = output_padding;
     }
 }
 

@@ -1,6 +1,7 @@
 //! Distances between the examples of two tensors: [`CosineSimilarity`] and [`PairwiseDistance`].
 
 use crate::nn::{Context, Layer};
+use crate::setters::setters;
 use tracecast_ir::Var;
 use tracecast_ir::ops::length::Lengths;
 
@@ -20,18 +21,11 @@ impl CosineSimilarity {
         CosineSimilarity { dim: 1, eps: 1e-8 }
     }
 
-    /// Along another axis.
-    #[must_use]
-    pub fn dim(mut self, dim: i64) -> Self {
-        self.dim = dim;
-        self
-    }
-
-    /// With another bound for norms.
-    #[must_use]
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
+    setters! {
+        /// Along another axis.
+        dim(dim: i64) => dim = dim;
+        /// With another bound for norms.
+        eps(eps: f64) => eps = eps;
     }
 }
 
@@ -65,25 +59,13 @@ impl PairwiseDistance {
         PairwiseDistance { p: 2.0, eps: 1e-6, keepdim: false }
     }
 
-    /// Of another order.
-    #[must_use]
-    pub fn p(mut self, p: f64) -> Self {
-        self.p = p;
-        self
-    }
-
-    /// With another number added to each difference.
-    #[must_use]
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
-    /// With the last axis kept, of size 1.
-    #[must_use]
-    pub fn keepdim(mut self) -> Self {
-        self.keepdim = true;
-        self
+    setters! {
+        /// Of another order.
+        p(p: f64) => p = p;
+        /// With another number added to each difference.
+        eps(eps: f64) => eps = eps;
+        /// With the last axis kept, of size 1.
+        keepdim() => keepdim = true;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::entry::Start;
 use crate::nn::{Context, Module};
+use crate::setters::setters;
 use tracecast_ir::{DType, TensorType, Var};
 
 /// One vector for each index: the rows of `weight`, which start normally distributed:
@@ -37,41 +38,19 @@ impl Embedding {
         Embedding { rows, width, dtype, padding, most, order: 2.0, scale: false }
     }
 
-    /// With vectors of another dtype.
-    #[must_use]
-    pub fn dtype(mut self, dtype: DType) -> Self {
-        self.dtype = dtype;
-        self
-    }
-
-    /// With a row for what is no word: it starts as zeros and gets no gradient. A negative index
-    /// counts from the end.
-    #[must_use]
-    pub fn padding(mut self, index: i64) -> Self {
-        self.padding = Some(index);
-        self
-    }
-
-    /// With rows whose norm is above `most` shortened to it where they are read. PyTorch shortens
-    /// them in the table itself.
-    #[must_use]
-    pub fn max_norm(mut self, most: f64) -> Self {
-        self.most = Some(most);
-        self
-    }
-
-    /// With another order of the norm than 2.
-    #[must_use]
-    pub fn norm_type(mut self, order: f64) -> Self {
-        self.order = order;
-        self
-    }
-
-    /// With the gradient of each row divided by how often it was taken.
-    #[must_use]
-    pub fn scale_grad_by_freq(mut self) -> Self {
-        self.scale = true;
-        self
+    setters! {
+        /// With vectors of another dtype.
+        dtype(dtype: DType) => dtype = dtype;
+        /// With a row for what is no word: it starts as zeros and gets no gradient. A negative
+        /// index counts from the end.
+        padding(index: i64) => padding = Some(index);
+        /// With rows whose norm is above `most` shortened to it where they are read. PyTorch
+        /// shortens them in the table itself.
+        max_norm(most: f64) => most = Some(most);
+        /// With another order of the norm than 2.
+        norm_type(order: f64) => order = order;
+        /// With the gradient of each row divided by how often it was taken.
+        scale_grad_by_freq() => scale = true;
     }
 }
 

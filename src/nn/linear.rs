@@ -2,6 +2,7 @@
 
 use crate::entry::Start;
 use crate::nn::{Context, Layer, Module};
+use crate::setters::setters;
 use tracecast_ir::ops::linalg::Products;
 use tracecast_ir::{DType, TensorType, Var};
 
@@ -26,18 +27,11 @@ impl Linear {
         Linear { inputs, outputs, dtype: DType::F32, bias: true, zero_bias: false, tied: None }
     }
 
-    /// Without a bias.
-    #[must_use]
-    pub fn without_bias(mut self) -> Self {
-        self.bias = false;
-        self
-    }
-
-    /// With parameters of another dtype.
-    #[must_use]
-    pub fn dtype(mut self, dtype: DType) -> Self {
-        self.dtype = dtype;
-        self
+    setters! {
+        /// Without a bias.
+        without_bias() => bias = false;
+        /// With parameters of another dtype.
+        dtype(dtype: DType) => dtype = dtype;
     }
 
     /// With a bias that starts as zeros.
@@ -46,12 +40,10 @@ impl Linear {
         self
     }
 
-    /// With the weight of another module, such as `embed.weight`, in the place of its own. If that
-    /// one is frozen, so is this.
-    #[must_use]
-    pub fn tied_to(mut self, weight: impl Into<String>) -> Self {
-        self.tied = Some(weight.into());
-        self
+    setters! {
+        /// With the weight of another module, such as `embed.weight`, in the place of its own. If
+        /// that one is frozen, so is this.
+        tied_to(weight: impl Into<String>) => tied = Some(weight.into());
     }
 }
 
@@ -104,18 +96,11 @@ impl Bilinear {
         Bilinear { first, second, outputs, dtype: DType::F32, bias: true }
     }
 
-    /// Without a bias.
-    #[must_use]
-    pub fn without_bias(mut self) -> Self {
-        self.bias = false;
-        self
-    }
-
-    /// With parameters of another dtype.
-    #[must_use]
-    pub fn dtype(mut self, dtype: DType) -> Self {
-        self.dtype = dtype;
-        self
+    setters! {
+        /// Without a bias.
+        without_bias() => bias = false;
+        /// With parameters of another dtype.
+        dtype(dtype: DType) => dtype = dtype;
     }
 }
 

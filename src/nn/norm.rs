@@ -2,6 +2,7 @@
 
 use crate::entry::Start;
 use crate::nn::{Context, Module};
+use crate::setters::setters;
 use tracecast_ir::ops::length::Lengths;
 use tracecast_ir::ops::nn::norm::Norms;
 use tracecast_ir::{DType, Shape, TensorType, Var};
@@ -29,32 +30,15 @@ impl LayerNorm {
         LayerNorm { shape: shape.into(), dtype: DType::F32, eps: 1e-5, affine: true, bias: true }
     }
 
-    /// With another number added to the variance.
-    #[must_use]
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
-    /// Without weight and bias.
-    #[must_use]
-    pub fn without_affine(mut self) -> Self {
-        self.affine = false;
-        self
-    }
-
-    /// Without a bias.
-    #[must_use]
-    pub fn without_bias(mut self) -> Self {
-        self.bias = false;
-        self
-    }
-
-    /// With parameters of another dtype.
-    #[must_use]
-    pub fn dtype(mut self, dtype: DType) -> Self {
-        self.dtype = dtype;
-        self
+    setters! {
+        /// With another number added to the variance.
+        eps(eps: f64) => eps = eps;
+        /// Without weight and bias.
+        without_affine() => affine = false;
+        /// Without a bias.
+        without_bias() => bias = false;
+        /// With parameters of another dtype.
+        dtype(dtype: DType) => dtype = dtype;
     }
 }
 
@@ -97,25 +81,13 @@ impl RmsNorm {
         RmsNorm { shape: shape.into(), dtype: DType::F32, eps: None, affine: true }
     }
 
-    /// With another number added to the mean square than the step of the dtype at 1.
-    #[must_use]
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.eps = Some(eps);
-        self
-    }
-
-    /// Without a weight.
-    #[must_use]
-    pub fn without_affine(mut self) -> Self {
-        self.affine = false;
-        self
-    }
-
-    /// With a weight of another dtype.
-    #[must_use]
-    pub fn dtype(mut self, dtype: DType) -> Self {
-        self.dtype = dtype;
-        self
+    setters! {
+        /// With another number added to the mean square than the step of the dtype at 1.
+        eps(eps: f64) => eps = Some(eps);
+        /// Without a weight.
+        without_affine() => affine = false;
+        /// With a weight of another dtype.
+        dtype(dtype: DType) => dtype = dtype;
     }
 }
 

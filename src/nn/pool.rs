@@ -2,6 +2,7 @@
 //! [`LpPool1d`] to [`LpPool3d`] and [`MaxUnpool1d`] to [`MaxUnpool3d`].
 
 use crate::nn::{Context, Layer, Module};
+use crate::setters::setters;
 use tracecast_ir::Var;
 use tracecast_ir::ops::pool::Pools;
 
@@ -24,18 +25,11 @@ impl<const AXES: usize> Windows<AXES> {
 
 macro_rules! settings {
     () => {
-        /// Windows that move by these steps instead of their size.
-        #[must_use]
-        pub fn stride(mut self, stride: [i64; AXES]) -> Self {
-            self.windows.stride = stride;
-            self
-        }
-
-        /// With a last window that reaches beyond the operand where one begins within it.
-        #[must_use]
-        pub fn ceil_mode(mut self) -> Self {
-            self.windows.ceil = true;
-            self
+        setters! {
+            /// Windows that move by these steps instead of their size.
+            stride(stride: [i64; AXES]) => windows.stride = stride;
+            /// With a last window that reaches beyond the operand where one begins within it.
+            ceil_mode() => windows.ceil = true;
         }
     };
 }
@@ -68,18 +62,11 @@ impl<const AXES: usize> MaxPool<AXES> {
 
     settings!();
 
-    /// Positions before and behind each axis, which are smaller than everything.
-    #[must_use]
-    pub fn padding(mut self, padding: [i64; AXES]) -> Self {
-        self.windows.padding = padding;
-        self
-    }
-
-    /// Windows whose positions are so far apart.
-    #[must_use]
-    pub fn dilation(mut self, dilation: [i64; AXES]) -> Self {
-        self.windows.dilation = dilation;
-        self
+    setters! {
+        /// Positions before and behind each axis, which are smaller than everything.
+        padding(padding: [i64; AXES]) => windows.padding = padding;
+        /// Windows whose positions are so far apart.
+        dilation(dilation: [i64; AXES]) => windows.dilation = dilation;
     }
 
     /// The largest elements and their positions among those of the last axes: `return_indices` of
@@ -127,25 +114,13 @@ impl<const AXES: usize> AvgPool<AXES> {
 
     settings!();
 
-    /// Zeros before and behind each axis.
-    #[must_use]
-    pub fn padding(mut self, padding: [i64; AXES]) -> Self {
-        self.windows.padding = padding;
-        self
-    }
-
-    /// Means of what is there, without the padding.
-    #[must_use]
-    pub fn without_counting_padding(mut self) -> Self {
-        self.counts_padding = false;
-        self
-    }
-
-    /// Sums divided by this number; over one axis there is none in PyTorch.
-    #[must_use]
-    pub fn divisor(mut self, divisor: i64) -> Self {
-        self.divisor = Some(divisor);
-        self
+    setters! {
+        /// Zeros before and behind each axis.
+        padding(padding: [i64; AXES]) => windows.padding = padding;
+        /// Means of what is there, without the padding.
+        without_counting_padding() => counts_padding = false;
+        /// Sums divided by this number; over one axis there is none in PyTorch.
+        divisor(divisor: i64) => divisor = Some(divisor);
     }
 }
 
@@ -294,25 +269,13 @@ impl<const AXES: usize> MaxUnpool<AXES> {
         MaxUnpool { windows: Windows::new(kernel), to: None }
     }
 
-    /// For windows that moved by these steps.
-    #[must_use]
-    pub fn stride(mut self, stride: [i64; AXES]) -> Self {
-        self.windows.stride = stride;
-        self
-    }
-
-    /// For that padding.
-    #[must_use]
-    pub fn padding(mut self, padding: [i64; AXES]) -> Self {
-        self.windows.padding = padding;
-        self
-    }
-
-    /// To axes of these sizes, of several that pooling takes to the same one.
-    #[must_use]
-    pub fn output_size(mut self, to: [i64; AXES]) -> Self {
-        self.to = Some(to);
-        self
+    setters! {
+        /// For windows that moved by these steps.
+        stride(stride: [i64; AXES]) => windows.stride = stride;
+        /// For that padding.
+        padding(padding: [i64; AXES]) => windows.padding = padding;
+        /// To axes of these sizes, of several that pooling takes to the same one.
+        output_size(to: [i64; AXES]) => to = Some(to);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Interpolation: [`Upsample`], [`UpsamplingNearest2d`] and [`UpsamplingBilinear2d`].
 
 use crate::nn::{Context, Module};
+use crate::setters::setters;
 use tracecast_ir::Var;
 
 /// Resized along the axes behind the channels:
@@ -45,18 +46,11 @@ impl Upsample {
         self
     }
 
-    /// Whether the first and the last elements fall on each other, or the ends of the axes.
-    #[must_use]
-    pub fn align_corners(mut self, align_corners: bool) -> Self {
-        self.align_corners = Some(align_corners);
-        self
-    }
-
-    /// With places that are those of the new sizes, and not of the factors.
-    #[must_use]
-    pub fn recompute_scale_factor(mut self) -> Self {
-        self.is_recomputed = true;
-        self
+    setters! {
+        /// Whether the first and the last elements fall on each other, or the ends of the axes.
+        align_corners(align_corners: bool) => align_corners = Some(align_corners);
+        /// With places that are those of the new sizes, and not of the factors.
+        recompute_scale_factor() => is_recomputed = true;
     }
 }
 

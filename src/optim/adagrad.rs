@@ -3,6 +3,7 @@
 use crate::optim::rate::decayed;
 use crate::optim::settings::not_negative;
 use crate::optim::{Clock, Factor, Next, Optimizer, Rate, Shared};
+use crate::setters::setters;
 use crate::trace::Trace;
 use tracecast_ir::Var;
 use tracecast_ir::ops::elementwise::Elementwise;
@@ -35,39 +36,17 @@ impl Adagrad {
         }
     }
 
-    /// With a learning rate divided by 1 + `decay` times the number of steps before.
-    #[must_use]
-    pub fn rate_decay(mut self, decay: f64) -> Self {
-        self.rate_decay = decay;
-        self
-    }
-
-    /// With another number added to the root of the sum.
-    #[must_use]
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
-    /// With this share of each parameter added to its gradient.
-    #[must_use]
-    pub fn weight_decay(mut self, decay: f64) -> Self {
-        self.weight_decay = decay;
-        self
-    }
-
-    /// With sums that start at this number.
-    #[must_use]
-    pub fn initial_sum(mut self, sum: f64) -> Self {
-        self.start = sum;
-        self
-    }
-
-    /// Up the gradient instead of down.
-    #[must_use]
-    pub fn maximize(mut self) -> Self {
-        self.maximize = true;
-        self
+    setters! {
+        /// With a learning rate divided by 1 + `decay` times the number of steps before.
+        rate_decay(decay: f64) => rate_decay = decay;
+        /// With another number added to the root of the sum.
+        eps(eps: f64) => eps = eps;
+        /// With this share of each parameter added to its gradient.
+        weight_decay(decay: f64) => weight_decay = decay;
+        /// With sums that start at this number.
+        initial_sum(sum: f64) => start = sum;
+        /// Up the gradient instead of down.
+        maximize() => maximize = true;
     }
 }
 

@@ -1,6 +1,7 @@
 //! [`Clip`]: gradients limited before a step.
 
 use crate::cast_to::CastTo;
+use crate::setters::setters;
 use crate::trace::Trace;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::ops::reduce::Reductions;
@@ -71,12 +72,10 @@ impl Clip {
         Clip { limit, norm: None, refuses: false }
     }
 
-    /// With steps skipped in which the norm is infinite or NaN. PyTorch raises an error there
-    /// (`error_if_nonfinite`); a compiled step tells it with its results.
-    #[must_use]
-    pub fn skip_if_nonfinite(mut self) -> Self {
-        self.refuses = true;
-        self
+    setters! {
+        /// With steps skipped in which the norm is infinite or NaN. PyTorch raises an error there
+        /// (`error_if_nonfinite`); a compiled step tells it with its results.
+        skip_if_nonfinite() => refuses = true;
     }
 
     /// What is wrong with it, if anything is.

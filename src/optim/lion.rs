@@ -2,6 +2,7 @@
 
 use crate::optim::settings::{betas, not_negative};
 use crate::optim::{Clock, Next, Optimizer, Rate, Shared};
+use crate::setters::setters;
 use crate::trace::Trace;
 use tracecast_ir::Var;
 use tracecast_ir::ops::cast::Cast;
@@ -24,18 +25,11 @@ impl Lion {
         Lion { rate: rate.into(), betas: (0.9, 0.99), weight_decay: 0.0 }
     }
 
-    /// With another share of the momentum in a step, and another decay rate of the momentum.
-    #[must_use]
-    pub fn betas(mut self, first: f64, second: f64) -> Self {
-        self.betas = (first, second);
-        self
-    }
-
-    /// With this weight decay, apart from the gradient.
-    #[must_use]
-    pub fn weight_decay(mut self, decay: f64) -> Self {
-        self.weight_decay = decay;
-        self
+    setters! {
+        /// With another share of the momentum in a step, and another decay rate of the momentum.
+        betas(first: f64, second: f64) => betas = (first, second);
+        /// With this weight decay, apart from the gradient.
+        weight_decay(decay: f64) => weight_decay = decay;
     }
 }
 

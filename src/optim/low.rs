@@ -1,6 +1,7 @@
 //! [`LowMoments`]: what an optimizer remembers, in 16 bits and right on average.
 
 use crate::optim::{Clock, Next, Optimizer, Shared};
+use crate::setters::setters;
 use crate::trace::Trace;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
@@ -33,12 +34,10 @@ impl<O: Optimizer> LowMoments<O> {
         LowMoments { rule, dtype: DType::BF16 }
     }
 
-    /// With moments in another 16-bit float. In f16 what is above 65,504 becomes infinite, and
-    /// squares of gradients below 2^-12 are zero more often than not.
-    #[must_use]
-    pub fn dtype(mut self, dtype: DType) -> Self {
-        self.dtype = dtype;
-        self
+    setters! {
+        /// With moments in another 16-bit float. In f16 what is above 65,504 becomes infinite, and
+        /// squares of gradients below 2^-12 are zero more often than not.
+        dtype(dtype: DType) => dtype = dtype;
     }
 }
 

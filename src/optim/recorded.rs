@@ -5,6 +5,7 @@ use crate::optim::{
     Clip, Clipped, Clock, Optimizer, RUN, STEP, Shared, count_entry, moment_entries, seed_entry,
     stochastic_round,
 };
+use crate::setters::setters;
 use crate::trace::Trace;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
@@ -36,13 +37,11 @@ impl<'t, 'o> Recorded<'t, 'o> {
         Recorded::named(trace, "optim", rule, params)
     }
 
-    /// Says how 16-bit parameters are updated: in f32, each new value rounded once, as PyTorch's
-    /// optimizers do with `fused=True` (the default here); or by ops of their own dtype, as PyTorch
-    /// does without.
-    #[must_use]
-    pub fn fused(mut self, fused: bool) -> Self {
-        self.fused = fused;
-        self
+    setters! {
+        /// Says how 16-bit parameters are updated: in f32, each new value rounded once, as
+        /// PyTorch's optimizers do with `fused=True` (the default here); or by ops of their own
+        /// dtype, as PyTorch does without.
+        fused(fused: bool) => fused = fused;
     }
 
     /// An optimizer of another name, for a program with several.

@@ -3,6 +3,7 @@
 use crate::optim::rate::decayed;
 use crate::optim::settings::not_negative;
 use crate::optim::{Clock, Next, Optimizer, Rate, Shared};
+use crate::setters::setters;
 use crate::trace::Trace;
 use tracecast_ir::Var;
 use tracecast_ir::ops::elementwise::Elementwise;
@@ -37,46 +38,19 @@ impl RmsProp {
         }
     }
 
-    /// With another decay rate of the averages.
-    #[must_use]
-    pub fn alpha(mut self, alpha: f64) -> Self {
-        self.alpha = alpha;
-        self
-    }
-
-    /// With another number added to the root.
-    #[must_use]
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
-    /// With this share of each parameter added to its gradient.
-    #[must_use]
-    pub fn weight_decay(mut self, decay: f64) -> Self {
-        self.weight_decay = decay;
-        self
-    }
-
-    /// With a share of the last step in each step.
-    #[must_use]
-    pub fn momentum(mut self, momentum: f64) -> Self {
-        self.momentum = momentum;
-        self
-    }
-
-    /// With the square of the average gradient taken off the average square: by the variance.
-    #[must_use]
-    pub fn centered(mut self) -> Self {
-        self.centered = true;
-        self
-    }
-
-    /// Up the gradient instead of down.
-    #[must_use]
-    pub fn maximize(mut self) -> Self {
-        self.maximize = true;
-        self
+    setters! {
+        /// With another decay rate of the averages.
+        alpha(alpha: f64) => alpha = alpha;
+        /// With another number added to the root.
+        eps(eps: f64) => eps = eps;
+        /// With this share of each parameter added to its gradient.
+        weight_decay(decay: f64) => weight_decay = decay;
+        /// With a share of the last step in each step.
+        momentum(momentum: f64) => momentum = momentum;
+        /// With the square of the average gradient taken off the average square: by the variance.
+        centered() => centered = true;
+        /// Up the gradient instead of down.
+        maximize() => maximize = true;
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::optim::rate::{add_scaled, decayed};
 use crate::optim::settings::not_negative;
 use crate::optim::{Clock, Factor, Next, Optimizer, Rate, Shared};
+use crate::setters::setters;
 use crate::trace::Trace;
 use tracecast_ir::Var;
 use tracecast_ir::ops::elementwise::Elementwise;
@@ -41,39 +42,17 @@ impl Sgd {
         }
     }
 
-    /// With a share of the last step in each step.
-    #[must_use]
-    pub fn momentum(mut self, momentum: f64) -> Self {
-        self.momentum = momentum;
-        self
-    }
-
-    /// With so much less of each gradient but the first in the momentum.
-    #[must_use]
-    pub fn dampening(mut self, dampening: f64) -> Self {
-        self.dampening = dampening;
-        self
-    }
-
-    /// With Nesterov's form of momentum.
-    #[must_use]
-    pub fn nesterov(mut self) -> Self {
-        self.nesterov = true;
-        self
-    }
-
-    /// With this share of each parameter added to its gradient.
-    #[must_use]
-    pub fn weight_decay(mut self, decay: f64) -> Self {
-        self.weight_decay = decay;
-        self
-    }
-
-    /// Up the gradient instead of down.
-    #[must_use]
-    pub fn maximize(mut self) -> Self {
-        self.maximize = true;
-        self
+    setters! {
+        /// With a share of the last step in each step.
+        momentum(momentum: f64) => momentum = momentum;
+        /// With so much less of each gradient but the first in the momentum.
+        dampening(dampening: f64) => dampening = dampening;
+        /// With Nesterov's form of momentum.
+        nesterov() => nesterov = true;
+        /// With this share of each parameter added to its gradient.
+        weight_decay(decay: f64) => weight_decay = decay;
+        /// Up the gradient instead of down.
+        maximize() => maximize = true;
     }
 
     /// True if the first step differs from the others.

@@ -2,6 +2,7 @@
 
 use super::{CrossEntropyLoss, Reduction};
 use crate::nn::{Context, Layer, Linear};
+use crate::setters::setters;
 use tracecast_ir::{DType, Size, Var};
 use tracecast_runtime::Tensor;
 
@@ -43,18 +44,11 @@ impl LinearCrossEntropyLoss {
         }
     }
 
-    /// With as many predictions for each example as these sizes have positions.
-    #[must_use]
-    pub fn outputs(mut self, sizes: impl Into<Vec<usize>>) -> Self {
-        self.outputs = sizes.into();
-        self
-    }
-
-    /// With a bias, the parameter `linear.bias`.
-    #[must_use]
-    pub fn with_bias(mut self) -> Self {
-        self.bias = true;
-        self
+    setters! {
+        /// With as many predictions for each example as these sizes have positions.
+        outputs(sizes: impl Into<Vec<usize>>) => outputs = sizes.into();
+        /// With a bias, the parameter `linear.bias`.
+        with_bias() => bias = true;
     }
 
     /// With another reduction than the mean.
@@ -85,11 +79,9 @@ impl LinearCrossEntropyLoss {
         self
     }
 
-    /// With parameters of another dtype.
-    #[must_use]
-    pub fn dtype(mut self, dtype: DType) -> Self {
-        self.dtype = dtype;
-        self
+    setters! {
+        /// With parameters of another dtype.
+        dtype(dtype: DType) => dtype = dtype;
     }
 }
 

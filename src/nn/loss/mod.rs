@@ -19,6 +19,7 @@ pub use regression::{
 };
 
 use crate::nn::Context;
+use crate::setters::setters;
 use tracecast_ir::Var;
 use tracecast_runtime::Tensor;
 
@@ -71,11 +72,9 @@ macro_rules! losses {
                 $name { reduction: Reduction::Mean, $($field: $absent,)* $($($weight: None,)+)? }
             }
 
-            /// With another reduction than the mean.
-            #[must_use]
-            pub fn reduction(mut self, reduction: Reduction) -> Self {
-                self.reduction = reduction;
-                self
+            setters! {
+                /// With another reduction than the mean.
+                reduction(reduction: Reduction) => reduction = reduction;
             }
 
             $($(#[$about])*

@@ -4,6 +4,7 @@
 use super::{Nonlinearity, Steps};
 use crate::nn::linear::within;
 use crate::nn::{Context, Layer};
+use crate::setters::setters;
 use tracecast_ir::functions::{Carried as State, Cell, Recurrent};
 use tracecast_ir::{DType, Size, TensorType, Var};
 
@@ -76,18 +77,11 @@ macro_rules! cells {
                 $name { inputs, hidden, bias: true, dtype: DType::F32, $($field: $absent,)? }
             }
 
-            /// Without biases.
-            #[must_use]
-            pub fn without_bias(mut self) -> Self {
-                self.bias = false;
-                self
-            }
-
-            /// With parameters of another dtype.
-            #[must_use]
-            pub fn dtype(mut self, dtype: DType) -> Self {
-                self.dtype = dtype;
-                self
+            setters! {
+                /// Without biases.
+                without_bias() => bias = false;
+                /// With parameters of another dtype.
+                dtype(dtype: DType) => dtype = dtype;
             }
 
             $(/// With another function of the gates than `tanh`.

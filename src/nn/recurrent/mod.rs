@@ -11,6 +11,7 @@ mod unroll;
 pub use cell::{GruCell, LstmCell, RnnCell};
 
 use crate::nn::{Context, Layer, Values};
+use crate::setters::setters;
 use cell::Sizes;
 use tracecast_ir::functions::Cell;
 use tracecast_ir::{DType, Var};
@@ -122,46 +123,19 @@ macro_rules! layers {
                 $name { settings: Settings::new(inputs, hidden), $($field: $absent,)? }
             }
 
-            /// With that many layers, each on what the one before gives.
-            #[must_use]
-            pub fn layers(mut self, layers: usize) -> Self {
-                self.settings.layers = layers;
-                self
-            }
-
-            /// Without biases.
-            #[must_use]
-            pub fn without_bias(mut self) -> Self {
-                self.settings.bias = false;
-                self
-            }
-
-            /// With the batch along the first axis and the steps along the second.
-            #[must_use]
-            pub fn batch_first(mut self) -> Self {
-                self.settings.batch_first = true;
-                self
-            }
-
-            /// With a dropout of this probability on what each layer but the last gives.
-            #[must_use]
-            pub fn dropout(mut self, p: f64) -> Self {
-                self.settings.dropout = p;
-                self
-            }
-
-            /// With a second direction, from the last step to the first, in each layer.
-            #[must_use]
-            pub fn bidirectional(mut self) -> Self {
-                self.settings.bidirectional = true;
-                self
-            }
-
-            /// With parameters of another dtype.
-            #[must_use]
-            pub fn dtype(mut self, dtype: DType) -> Self {
-                self.settings.dtype = dtype;
-                self
+            setters! {
+                /// With that many layers, each on what the one before gives.
+                layers(layers: usize) => settings.layers = layers;
+                /// Without biases.
+                without_bias() => settings.bias = false;
+                /// With the batch along the first axis and the steps along the second.
+                batch_first() => settings.batch_first = true;
+                /// With a dropout of this probability on what each layer but the last gives.
+                dropout(p: f64) => settings.dropout = p;
+                /// With a second direction, from the last step to the first, in each layer.
+                bidirectional() => settings.bidirectional = true;
+                /// With parameters of another dtype.
+                dtype(dtype: DType) => settings.dtype = dtype;
             }
 
             $($(#[$about])*
@@ -246,11 +220,9 @@ layers! {
 }
 
 impl Lstm {
-    /// With what is given out projected to that many numbers, fewer than there are hidden ones; 0
-    /// for none. The parameters are `weight_hr_lk`, `[proj, hidden]`.
-    #[must_use]
-    pub fn proj(mut self, proj: usize) -> Self {
-        self.settings.proj = Some(proj).filter(|proj| *proj > 0);
-        self
+    setters! {
+        /// With what is given out projected to that many numbers, fewer than there are hidden ones;
+        /// 0 for none. The parameters are `weight_hr_lk`, `[proj, hidden]`.
+        proj(proj: usize) => settings.proj = Some(proj).filter(|proj| *proj > 0);
     }
 }

@@ -4,6 +4,7 @@
 use crate::entry::Start;
 use crate::nn::init;
 use crate::nn::{Context, Layer, Linear, Values, dropout};
+use crate::setters::setters;
 use tracecast_ir::functions::MultiHead;
 use tracecast_ir::{DType, TensorType, Var};
 
@@ -30,28 +31,19 @@ pub(super) struct Masks<'t> {
 macro_rules! masks {
     ($name:ident: $masks:ident, $mask:ident = $torch_mask:literal, $padding:ident = $torch_padding:literal) => {
         impl<'t> $name<'t> {
-            #[doc = concat!("With PyTorch's `", $torch_mask, "`: see [`Attend::mask`](crate::nn::Attend::mask).")]
-            #[must_use]
-            pub fn $mask(mut self, mask: Var<'t>) -> Self {
-                self.$masks.mask = Some(mask);
-                self
-            }
-
-            #[doc = concat!("With PyTorch's `", $torch_padding, "`: see [`Attend::key_padding`](crate::nn::Attend::key_padding).")]
-            #[must_use]
-            pub fn $padding(mut self, padding: Var<'t>) -> Self {
-                self.$masks.padding = Some(padding);
-                self
+            setters! {
+                #[doc = concat!("With PyTorch's `", $torch_mask, "`: see [`Attend::mask`](crate::nn::Attend::mask).")]
+                $mask(mask: Var<'t>) => $masks.mask = Some(mask);
+                #[doc = concat!("With PyTorch's `", $torch_padding, "`: see [`Attend::key_padding`](crate::nn::Attend::key_padding).")]
+                $padding(padding: Var<'t>) => $masks.padding = Some(padding);
             }
         }
     };
     ($name:ident: causal) => {
         impl $name<'_> {
-            /// Each position sees those up to its own.
-            #[must_use]
-            pub fn causal(mut self) -> Self {
-                self.masks.causal = true;
-                self
+            setters! {
+                /// Each position sees those up to its own.
+                causal() => masks.causal = true;
             }
         }
     };
@@ -65,27 +57,15 @@ impl<'t> Attend<'t> {
         Attend { query, key, value, masks: Masks::default() }
     }
 
-    /// With a mask `[L, S]` or `[N · heads, L, S]`: true where a query must not see a key, or
-    /// floats that are added to the scores. PyTorch's `attn_mask`.
-    #[must_use]
-    pub fn mask(mut self, mask: Var<'t>) -> Self {
-        self.masks.mask = Some(mask);
-        self
-    }
-
-    /// With a mask `[N, S]`, or `[S]` without a batch: true where a key is padding, or floats that
-    /// are added to the scores. PyTorch's `key_padding_mask`.
-    #[must_use]
-    pub fn key_padding(mut self, padding: Var<'t>) -> Self {
-        self.masks.padding = Some(padding);
-        self
-    }
-
-    /// Each query sees the keys up to its own position.
-    #[must_use]
-    pub fn causal(mut self) -> Self {
-        self.masks.causal = true;
-        self
+    setters! {
+        /// With a mask `[L, S]` or `[N · heads, L, S]`: true where a query must not see a key, or
+        /// floats that are added to the scores. PyTorch's `attn_mask`.
+        mask(mask: Var<'t>) => masks.mask = Some(mask);
+        /// With a mask `[N, S]`, or `[S]` without a batch: true where a key is padding, or floats
+        /// that are added to the scores. PyTorch's `key_padding_mask`.
+        key_padding(padding: Var<'t>) => masks.padding = Some(padding);
+        /// Each query sees the keys up to its own position.
+        causal() => masks.causal = true;
     }
 
     pub(super) fn masked(mut self, masks: Masks<'t>) -> Self {
@@ -183,68 +163,26 @@ impl MultiheadAttention {
         }
     }
 
-    /// With keys and values of other widths: PyTorch's `kdim` and `vdim`.
-    #[must_use]
-    pub fn widths(mut self, key: usize, value: usize) -> Self {
-        self.widths = [key, value];
-        self
-    }
-
-    /// With a dropout of this probability on the weights of keys.
-    #[must_use]
-    pub fn dropout(mut self, p: f64) -> Self {
-        self.dropout = p;
-        self
-    }
-
-    /// Without biases.
-    #[must_use]
-    pub fn without_bias(mut self) -> Self {
-        self.bias = false;
-        self
-    }
-
-    /// With a trained key and a trained value behind the others: PyTorch's `add_bias_kv`.
-    #[must_use]
-    pub fn bias_kv(mut self) -> Self {
-        self.bias_kv = true;
-        self
-    }
-
-    /// With a key and a value of zeros behind the others: PyTorch's `add_zero_attn`.
-    #[must_use]
-    pub fn zero_attn(mut self) -> Self {
-        self.zero = true;
-        self
-    }
-
-    /// With the batch along the first axis.
-    #[must_use]
-    pub fn batch_first(mut self) -> Self {
-        self.batch_first = true;
-        self
-    }
-
-    /// Gives no weights: PyTorch's `need_weights=False`.
-    #[must_use]
-    pub fn without_weights(mut self) -> Self {
-        self.needs_weights = false;
-        self
-    }
-
-    /// Gives the weights of each head, `[N, heads, L, S]` or `[heads, L, S]`, and not their mean:
-    /// PyTorch's `average_attn_weights=False`.
-    #[must_use]
-    pub fn weights_per_head(mut self) -> Self {
-        self.per_head = true;
-        self
-    }
-
-    /// With parameters of another dtype.
-    #[must_use]
-    pub fn dtype(mut self, dtype: DType) -> Self {
-        self.dtype = dtype;
-        self
+    setters! {
+        /// With keys and values of other widths: PyTorch's `kdim` and `vdim`.
+        widths(key: usize, value: usize) => widths = [key, value];
+        /// With a dropout of this probability on the weights of keys.
+        dropout(p: f64) => dropout = p;
+        /// Without biases.
+        without_bias() => bias = false;
+        /// With a trained key and a trained value behind the others: PyTorch's `add_bias_kv`.
+        bias_kv() => bias_kv = true;
+        /// With a key and a value of zeros behind the others: PyTorch's `add_zero_attn`.
+        zero_attn() => zero = true;
+        /// With the batch along the first axis.
+        batch_first() => batch_first = true;
+        /// Gives no weights: PyTorch's `need_weights=False`.
+        without_weights() => needs_weights = false;
+        /// Gives the weights of each head, `[N, heads, L, S]` or `[heads, L, S]`, and not their
+        /// mean: PyTorch's `average_attn_weights=False`.
+        weights_per_head() => per_head = true;
+        /// With parameters of another dtype.
+        dtype(dtype: DType) => dtype = dtype;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::entry::Start;
 use crate::nn::Context;
+use crate::setters::setters;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::ops::index::Indexing;
 use tracecast_ir::ops::scatter::Scatters;
@@ -26,11 +27,9 @@ impl KvCache {
         KvCache { sizes: [batch, heads, capacity, width], dtype: DType::F32 }
     }
 
-    /// In another dtype.
-    #[must_use]
-    pub fn dtype(mut self, dtype: DType) -> Self {
-        self.dtype = dtype;
-        self
+    setters! {
+        /// In another dtype.
+        dtype(dtype: DType) => dtype = dtype;
     }
 
     /// Puts keys and values `[batch, heads, new, width]` behind the `filled` positions that there

@@ -11,6 +11,7 @@ pub use cache::KvCache;
 pub use model::{Transformer, TransformerDecoder, TransformerEncoder, Translate};
 
 use crate::nn::{Context, Gelu, Module, Relu};
+use crate::setters::setters;
 use tracecast_ir::{DType, Var};
 
 /// What stands between the two matrix products of a layer.
@@ -68,60 +69,23 @@ impl Settings {
 macro_rules! settings {
     ($name:ident) => {
         impl $name {
-            /// With that many numbers between the two matrix products, in the place of 2048.
-            #[must_use]
-            pub fn feedforward(mut self, width: usize) -> Self {
-                self.settings.feedforward = width;
-                self
-            }
-
-            /// With dropouts of another probability than 0.1.
-            #[must_use]
-            pub fn dropout(mut self, p: f64) -> Self {
-                self.settings.dropout = p;
-                self
-            }
-
-            /// With another activation than `Relu`.
-            #[must_use]
-            pub fn activation(mut self, activation: Activation) -> Self {
-                self.settings.activation = activation;
-                self
-            }
-
-            /// With another number than 1e-5 added to variances.
-            #[must_use]
-            pub fn eps(mut self, eps: f64) -> Self {
-                self.settings.eps = eps;
-                self
-            }
-
-            /// With the batch along the first axis.
-            #[must_use]
-            pub fn batch_first(mut self) -> Self {
-                self.settings.batch_first = true;
-                self
-            }
-
-            /// With norms in front of attention and matrix products, and not behind their sums.
-            #[must_use]
-            pub fn norm_first(mut self) -> Self {
-                self.settings.norm_first = true;
-                self
-            }
-
-            /// Without biases.
-            #[must_use]
-            pub fn without_bias(mut self) -> Self {
-                self.settings.bias = false;
-                self
-            }
-
-            /// With parameters of another dtype.
-            #[must_use]
-            pub fn dtype(mut self, dtype: DType) -> Self {
-                self.settings.dtype = dtype;
-                self
+            setters! {
+                /// With that many numbers between the two matrix products, in the place of 2048.
+                feedforward(width: usize) => settings.feedforward = width;
+                /// With dropouts of another probability than 0.1.
+                dropout(p: f64) => settings.dropout = p;
+                /// With another activation than `Relu`.
+                activation(activation: Activation) => settings.activation = activation;
+                /// With another number than 1e-5 added to variances.
+                eps(eps: f64) => settings.eps = eps;
+                /// With the batch along the first axis.
+                batch_first() => settings.batch_first = true;
+                /// With norms in front of attention and matrix products, and not behind their sums.
+                norm_first() => settings.norm_first = true;
+                /// Without biases.
+                without_bias() => settings.bias = false;
+                /// With parameters of another dtype.
+                dtype(dtype: DType) => settings.dtype = dtype;
             }
         }
     };

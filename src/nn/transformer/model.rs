@@ -7,6 +7,7 @@ use super::{
 };
 use crate::nn::init::xavier_uniform;
 use crate::nn::{Context, Layer, Values};
+use crate::setters::setters;
 use tracecast_ir::{DType, Var};
 
 /// Encoder layers one after the other:
@@ -27,11 +28,9 @@ impl TransformerEncoder {
         TransformerEncoder { layer, layers, norm: false }
     }
 
-    /// With a norm behind the last layer, called `norm`.
-    #[must_use]
-    pub fn norm(mut self) -> Self {
-        self.norm = true;
-        self
+    setters! {
+        /// With a norm behind the last layer, called `norm`.
+        norm() => norm = true;
     }
 }
 
@@ -66,11 +65,9 @@ impl TransformerDecoder {
         TransformerDecoder { layer, layers, norm: false }
     }
 
-    /// With a norm behind the last layer, called `norm`.
-    #[must_use]
-    pub fn norm(mut self) -> Self {
-        self.norm = true;
-        self
+    setters! {
+        /// With a norm behind the last layer, called `norm`.
+        norm() => norm = true;
     }
 }
 
@@ -160,11 +157,9 @@ impl Transformer {
         Transformer { settings: Settings::new(width, heads), layers: [6, 6] }
     }
 
-    /// With other numbers of encoder and decoder layers.
-    #[must_use]
-    pub fn layers(mut self, encoder: usize, decoder: usize) -> Self {
-        self.layers = [encoder, decoder];
-        self
+    setters! {
+        /// With other numbers of encoder and decoder layers.
+        layers(encoder: usize, decoder: usize) => layers = [encoder, decoder];
     }
 }
 

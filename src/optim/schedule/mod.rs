@@ -10,6 +10,7 @@ mod one_cycle;
 
 pub use one_cycle::OneCycle;
 
+use crate::setters::setters;
 use std::f64::consts::PI;
 use tracecast_ir::Var;
 use tracecast_ir::ops::elementwise::Elementwise;
@@ -124,11 +125,9 @@ impl Schedule {
         Schedule { skipped: self.skipped, ..first.then(steps, self) }
     }
 
-    /// As a function of all steps: a skipped one counts too.
-    #[must_use]
-    pub fn count_skipped(mut self) -> Self {
-        self.skipped = true;
-        self
+    setters! {
+        /// As a function of all steps: a skipped one counts too.
+        count_skipped() => skipped = true;
     }
 
     /// Whether skipped steps count.

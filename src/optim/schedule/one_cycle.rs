@@ -1,5 +1,6 @@
 //! [`OneCycle`]: a rate that rises, falls, and ends far below where it began.
 
+use crate::setters::setters;
 use std::f64::consts::PI;
 use tracecast_ir::Var;
 use tracecast_ir::ops::elementwise::Elementwise;
@@ -48,11 +49,9 @@ impl OneCycle {
         }
     }
 
-    /// With another share of the steps in which the rate rises.
-    #[must_use]
-    pub fn rising(mut self, share: f64) -> Self {
-        self.rising = share;
-        self
+    setters! {
+        /// With another share of the steps in which the rate rises.
+        rising(share: f64) => rising = share;
     }
 
     /// With a first rate of the highest over `start`, and a last one of the first over `end`.
@@ -62,18 +61,11 @@ impl OneCycle {
         self
     }
 
-    /// Down to the first rate in as many steps as up, and only then to the last.
-    #[must_use]
-    pub fn three_phases(mut self) -> Self {
-        self.three_phases = true;
-        self
-    }
-
-    /// Along straight lines.
-    #[must_use]
-    pub fn linear(mut self) -> Self {
-        self.linear = true;
-        self
+    setters! {
+        /// Down to the first rate in as many steps as up, and only then to the last.
+        three_phases() => three_phases = true;
+        /// Along straight lines.
+        linear() => linear = true;
     }
 
     fn phases(&self) -> Vec<Phase> {
