@@ -74,40 +74,40 @@ struct Crate {
 }
 
 const CRATES: [Crate; 12] = [
-    Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 45_010, most_flat: 15 },
+    Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 46_080, most_flat: 15 },
     Crate {
         name: "tracecast-aten",
         folder: "aten",
         knows: &["tracecast-ir"],
-        budget: 3_970,
+        budget: 3_985,
         most_flat: 6,
     },
     Crate {
         name: "tracecast-pt2",
         folder: "pt2",
         knows: &["tracecast-aten", "tracecast-ir", "tracecast-runtime"],
-        budget: 2_110,
+        budget: 2_130,
         most_flat: 8,
     },
     Crate {
         name: "tracecast-passes",
         folder: "passes",
         knows: &["tracecast-ir"],
-        budget: 10_545,
+        budget: 10_745,
         most_flat: 9,
     },
     Crate {
         name: "tracecast-codegen",
         folder: "codegen",
         knows: &["tracecast-ir", "tracecast-runtime"],
-        budget: 39_260,
+        budget: 39_610,
         most_flat: 8,
     },
     Crate {
         name: "tracecast-runtime",
         folder: "runtime",
         knows: &["tracecast-ir"],
-        budget: 11_410,
+        budget: 11_700,
         most_flat: 16,
     },
     Crate {
@@ -120,7 +120,7 @@ const CRATES: [Crate; 12] = [
             "tracecast-runtime",
             "tracecast-codegen",
         ],
-        budget: 20_100,
+        budget: 20_110,
         most_flat: 12,
     },
     Crate {
@@ -133,7 +133,7 @@ const CRATES: [Crate; 12] = [
             "tracecast-runtime",
             "tracecast-codegen",
         ],
-        budget: 4_350,
+        budget: 4_405,
         most_flat: 23,
     },
     Crate {
@@ -160,7 +160,7 @@ const CRATES: [Crate; 12] = [
         name: "tracecast-python",
         folder: "python",
         knows: &["tracecast", "tracecast-aten", "tracecast-ir"],
-        budget: 420,
+        budget: 425,
         most_flat: 6,
     },
     Crate {

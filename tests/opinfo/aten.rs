@@ -5,6 +5,7 @@
 
 use crate::arguments::{Arguments, Bound};
 use crate::cases::{Arg, Case};
+use crate::functions::cast_dtype;
 use crate::report::Report;
 use crate::run::{Ran, Runner, record_outputs, recorded};
 use crate::{OURS, cases, names};
@@ -202,17 +203,7 @@ fn given<'t>(
             None => return Err(format!("the schema has no argument for {:?}", given.name)),
         }
     }
-    let to = match a.case.op.as_str() {
-        "float" => Some(DType::F32),
-        "double" => Some(DType::F64),
-        "half" => Some(DType::F16),
-        "bfloat16" => Some(DType::BF16),
-        "int" => Some(DType::I32),
-        "long" => Some(DType::I64),
-        "byte" => Some(DType::U8),
-        "bool" => Some(DType::Bool),
-        _ => None,
-    };
+    let to = cast_dtype(&a.case.op);
     all.extend(to.map(|dtype| ("dtype".to_owned(), Argument::DType(dtype))));
     Ok(all)
 }

@@ -3,8 +3,8 @@
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tracecast::Tensor;
 use tracecast::runtime::npz;
-use tracecast::{DType, Tensor};
 
 /// The folder.
 pub(crate) fn folder() -> PathBuf {
@@ -81,19 +81,4 @@ pub(crate) fn distance(found: &Tensor, wanted: &Tensor, rtol: f64, atol: f64) ->
 /// The largest absolute distance.
 pub(crate) fn apart(found: &Tensor, wanted: &Tensor) -> f64 {
     distance(found, wanted, 0.0, 1.0)
-}
-
-/// PyTorch's name of a dtype.
-pub(crate) fn torch_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F16 => "float16",
-        DType::BF16 => "bfloat16",
-        DType::F32 => "float32",
-        DType::F64 => "float64",
-        DType::I64 => "int64",
-        DType::I32 => "int32",
-        DType::U8 => "uint8",
-        DType::Bool => "bool",
-        _ => "another",
-    }
 }

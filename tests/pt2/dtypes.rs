@@ -1,11 +1,12 @@
 //! The dtype of every node under bf16 autocast.
 
-use crate::answers::{folder, json, models, torch_name};
+use crate::answers::{folder, json, models};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use tracecast::ir::{Tracer, Var};
 use tracecast::pt2::{Exported, State};
 use tracecast::{DType, TensorType};
+use tracecast_aten::dtype;
 use tracecast_pt2::{Host, Plain};
 
 /// PyTorch's names of the dtypes that each node gives.
@@ -40,7 +41,7 @@ impl<'t> Host<'t> for Noting<'t> {
     }
 
     fn recorded(&self, path: &str, results: &[Var<'t>]) {
-        let dtypes = results.iter().map(|y| torch_name(y.dtype())).collect();
+        let dtypes = results.iter().map(|y| dtype::name(y.dtype())).collect();
         self.found.borrow_mut().insert(path.to_owned(), dtypes);
     }
 }

@@ -19,7 +19,6 @@ pub use regression::{
 };
 
 use crate::nn::Context;
-use crate::setters::setters;
 use tracecast_ir::Var;
 use tracecast_runtime::Tensor;
 
@@ -72,7 +71,7 @@ macro_rules! losses {
                 $name { reduction: Reduction::Mean, $($field: $absent,)* $($($weight: None,)+)? }
             }
 
-            setters! {
+            $crate::setters::setters! {
                 /// With another reduction than the mean.
                 reduction(reduction: Reduction) => reduction = reduction;
             }

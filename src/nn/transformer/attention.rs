@@ -31,7 +31,7 @@ pub(super) struct Masks<'t> {
 macro_rules! masks {
     ($name:ident: $masks:ident, $mask:ident = $torch_mask:literal, $padding:ident = $torch_padding:literal) => {
         impl<'t> $name<'t> {
-            setters! {
+            $crate::setters::setters! {
                 #[doc = concat!("With PyTorch's `", $torch_mask, "`: see [`Attend::mask`](crate::nn::Attend::mask).")]
                 $mask(mask: Var<'t>) => $masks.mask = Some(mask);
                 #[doc = concat!("With PyTorch's `", $torch_padding, "`: see [`Attend::key_padding`](crate::nn::Attend::key_padding).")]
@@ -41,7 +41,7 @@ macro_rules! masks {
     };
     ($name:ident: causal) => {
         impl $name<'_> {
-            setters! {
+            $crate::setters::setters! {
                 /// Each position sees those up to its own.
                 causal() => masks.causal = true;
             }

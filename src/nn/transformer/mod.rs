@@ -11,7 +11,6 @@ pub use cache::KvCache;
 pub use model::{Transformer, TransformerDecoder, TransformerEncoder, Translate};
 
 use crate::nn::{Context, Gelu, Module, Relu};
-use crate::setters::setters;
 use tracecast_ir::{DType, Var};
 
 /// What stands between the two matrix products of a layer.
@@ -69,7 +68,7 @@ impl Settings {
 macro_rules! settings {
     ($name:ident) => {
         impl $name {
-            setters! {
+            $crate::setters::setters! {
                 /// With that many numbers between the two matrix products, in the place of 2048.
                 feedforward(width: usize) => settings.feedforward = width;
                 /// With dropouts of another probability than 0.1.

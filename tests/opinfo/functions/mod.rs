@@ -45,9 +45,9 @@ pub(crate) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
         .or_else(|| view::call(name, a))
 }
 
-/// The arguments that say how memory lies have no counterpart.
-fn casts<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
-    let to = match name {
+/// The dtype that a method such as `half` casts to, if `name` is one.
+pub(crate) fn cast_dtype(name: &str) -> Option<DType> {
+    Some(match name {
         "float" => DType::F32,
         "double" => DType::F64,
         "half" => DType::F16,
@@ -57,8 +57,12 @@ fn casts<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
         "byte" => DType::U8,
         "bool" => DType::Bool,
         _ => return None,
-    };
-    Some(a.x().map(|x| vec![x.cast(to)]))
+    })
+}
+
+/// Casts. Their arguments about the memory format have no counterpart.
+fn casts<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
+    cast_dtype(name).map(|to| a.x().map(|x| vec![x.cast(to)]))
 }
 
 fn arithmetic<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
