@@ -74,7 +74,7 @@ struct Crate {
 }
 
 const CRATES: [Crate; 12] = [
-    Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 46_080, most_flat: 15 },
+    Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 46_180, most_flat: 15 },
     Crate {
         name: "tracecast-aten",
         folder: "aten",
@@ -93,7 +93,7 @@ const CRATES: [Crate; 12] = [
         name: "tracecast-passes",
         folder: "passes",
         knows: &["tracecast-ir"],
-        budget: 10_745,
+        budget: 10_960,
         most_flat: 9,
     },
     Crate {
@@ -107,7 +107,7 @@ const CRATES: [Crate; 12] = [
         name: "tracecast-runtime",
         folder: "runtime",
         knows: &["tracecast-ir"],
-        budget: 11_700,
+        budget: 11_720,
         most_flat: 16,
     },
     Crate {
@@ -120,7 +120,7 @@ const CRATES: [Crate; 12] = [
             "tracecast-runtime",
             "tracecast-codegen",
         ],
-        budget: 20_110,
+        budget: 20_150,
         most_flat: 12,
     },
     Crate {
@@ -146,14 +146,14 @@ const CRATES: [Crate; 12] = [
             "tracecast-runtime",
             "tracecast-codegen",
         ],
-        budget: 860,
+        budget: 770,
         most_flat: 8,
     },
     Crate {
         name: "tracecast-mpi",
         folder: "mpi",
         knows: &["tracecast", "tracecast-cli", "tracecast-ir", "tracecast-runtime"],
-        budget: 600,
+        budget: 540,
         most_flat: 3,
     },
     Crate {
@@ -168,7 +168,7 @@ const CRATES: [Crate; 12] = [
         folder: "examples/sim-npu",
         // The tool for its binary alone, which is a feature.
         knows: &["tracecast-runtime", "tracecast-cli"],
-        budget: 3_200,
+        budget: 2_900,
         most_flat: 12,
     },
 ];

@@ -16,7 +16,7 @@ const CIRCLES: &[(&str, [usize; 2])] = &[
     ("tracecast-aten", [2, 20]),
     ("tracecast-pt2", [1, 4]),
     ("tracecast-passes", [6, 22]),
-    ("tracecast-codegen", [12, 96]),
+    ("tracecast-codegen", [12, 95]),
     ("tracecast-runtime", [2, 11]),
     ("tracecast", [6, 18]),
     ("sim-npu", [1, 2]),

@@ -1,7 +1,10 @@
 //! [`Affine`]: an offset in memory that grows by a stride along each axis.
 
-use super::Strides;
+use smallvec::SmallVec;
 use tracecast_ir::Size;
+
+/// One size per axis: outer axes, then the row.
+pub(crate) type Strides = SmallVec<[Size; 4]>;
 
 /// `offset + Σ strides[axis] * position`.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -33,7 +33,7 @@ pub(crate) mod transposed;
 mod widen_once;
 mod windows;
 
-pub(crate) use affine::Affine;
+pub(crate) use affine::{Affine, Strides};
 pub(crate) use dispatch::{BoundDispatch, Dispatch, dispatch};
 
 use crate::error::{Error, Result};
@@ -216,9 +216,6 @@ impl<'k> Draft<'k> {
         }
     }
 }
-
-/// One size per axis: outer axes, then the row.
-pub(crate) type Strides = SmallVec<[Size; 4]>;
 
 /// Rows of positions, and what happens at each.
 #[derive(Clone, Debug)]
