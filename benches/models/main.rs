@@ -44,10 +44,12 @@ pub(crate) struct Asked {
     /// Every value of the program is stored, so that nothing that fusion recomputes costs more than
     /// its bytes.
     pub(crate) store_all: bool,
+    /// Kernels run in the order of recording.
+    pub(crate) recorded_order: bool,
 }
 
 const USAGE: &str = "usage: cargo bench --bench models -- NETWORK [--mode eval|train] [--dtype f32|bf16] [--threads N] \
-    [--rounds N] [--profile] [--turns] [--archive FILE.pt2] [--store-all] | --list";
+    [--rounds N] [--profile] [--turns] [--archive FILE.pt2] [--store-all] [--recorded-order] | --list";
 
 fn main() -> ExitCode {
     let done = asked(std::env::args().skip(1)).and_then(|asked| match asked {
@@ -77,6 +79,7 @@ fn asked(args: impl Iterator<Item = String>) -> Result<Option<Asked>, String> {
         profile: false,
         archive: None,
         store_all: false,
+        recorded_order: false,
     };
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(format!("`{arg}` needs a value\n{USAGE}"));
@@ -101,6 +104,7 @@ fn asked(args: impl Iterator<Item = String>) -> Result<Option<Asked>, String> {
             "--turns" => asked.turns = true,
             "--profile" => asked.profile = true,
             "--store-all" => asked.store_all = true,
+            "--recorded-order" => asked.recorded_order = true,
             "--list" => {
                 networks::NAMES.iter().for_each(|name| println!("{name}"));
                 return Ok(None);

@@ -39,7 +39,10 @@ impl Stepper {
         let mut store = Store::new();
         network.start(&mut store);
         let Network { model, batch, loss } = network;
-        let options = Options::new().threads(asked.threads).store_all(asked.store_all);
+        let options = Options::new()
+            .threads(asked.threads)
+            .store_all(asked.store_all)
+            .plan_memory(!asked.recorded_order);
         let low = asked.dtype.is_low().then_some(asked.dtype);
         let program = if asked.train {
             let step = TrainStep::new(model, move |t, model| {

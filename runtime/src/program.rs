@@ -414,12 +414,6 @@ impl Parts {
         step.work.kernel().map(|kernel| &*self.kernels[kernel])
     }
 
-    /// True if the step can fail: state is replaced after it.
-    pub(crate) fn may_fail(&self, step: &Part) -> bool {
-        step.work != Work::Copy
-            && self.kernel_of(step).is_none_or(|kernel| !kernel.checks.is_empty())
-    }
-
     /// True if the port lives in the store.
     pub(crate) fn is_state(&self, value: usize) -> bool {
         self.ports.get(value).is_some_and(|p| p.role != Role::Input)

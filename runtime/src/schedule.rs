@@ -1,10 +1,12 @@
 //! The order of a program's steps, and which state is updated in place.
 
 use crate::buckets::Work;
-use crate::program::Parts;
+use crate::program::{Part, Parts};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
+use tracecast_ir::Size;
+use tracecast_ir::kernel::Checked;
 
 /// The order of the steps, and where updates are made.
 pub(crate) struct Schedule {
@@ -17,9 +19,12 @@ pub(crate) struct Schedule {
 /// Orders the steps as they were recorded, except that steps which update state in place wait for
 /// every step that reads the old state or can fail: raise a check, or wait for another rank in
 /// vain. An update that cannot wait for them is not made in place.
+///
+/// A step that checks only what another one checks as a whole cannot fail behind it: the gradient
+/// of an embedding is added up at the indices that forward has looked up.
 pub(crate) fn schedule(parts: &Parts, in_place: bool) -> Schedule {
-    let uses = Uses::of(parts);
-    let mut after = Order::of(parts, &uses);
+    let (uses, fails) = (Uses::of(parts), fails(parts));
+    let mut after = Order::of(parts, &uses, &fails);
     let mut home = vec![None; parts.values.len()];
     if in_place {
         for &(port, value) in &parts.updates {
@@ -34,7 +39,7 @@ pub(crate) fn schedule(parts: &Parts, in_place: bool) -> Schedule {
                 None if step.work == Work::Copy => None,
                 None => continue,
             };
-            if parts.may_fail(step) || own.iter().any(|(_, input)| update != Some(*input)) {
+            if fails[writer] || own.iter().any(|(_, input)| update != Some(*input)) {
                 continue;
             }
             let readers = others.iter().map(|(step, _)| *step);
@@ -47,6 +52,28 @@ pub(crate) fn schedule(parts: &Parts, in_place: bool) -> Schedule {
         }
     }
     Schedule { order: after.sorted(), home }
+}
+
+/// For each step whether it can fail.
+fn fails(parts: &Parts) -> Vec<bool> {
+    // Values all of whose elements lie within a range, once the steps before have succeeded.
+    let mut within: HashSet<(usize, [i64; 2])> = HashSet::new();
+    let fails = |step: &Part| {
+        let Some(kernel) = parts.kernel_of(step) else { return step.work != Work::Copy };
+        // The names of sizes are those of the kernel, not of the program.
+        let known = |about: Checked| match about.range.map(Size::number) {
+            [Some(from), Some(to)] => Some((step.inputs[about.input], [from, to])),
+            _ => None,
+        };
+        let (checked, mut fails) = (kernel.checked(), false);
+        for about in &checked {
+            fails |= about.and_then(known).is_none_or(|known| !within.contains(&known));
+        }
+        let whole = checked.into_iter().flatten().filter(|about| about.whole);
+        within.extend(whole.filter_map(known));
+        fails
+    };
+    parts.steps.iter().map(fails).collect()
 }
 
 /// A step, and which of its inputs.
@@ -83,7 +110,7 @@ struct Order {
 }
 
 impl Order {
-    fn of(parts: &Parts, uses: &Uses) -> Self {
+    fn of(parts: &Parts, uses: &Uses, fails: &[bool]) -> Self {
         let barrier = parts.steps.len();
         let mut order = Order { next: vec![Vec::new(); barrier + 1], barrier };
         // Recorded before it is waited for. Both follow each other in the order of the buckets,
@@ -94,7 +121,7 @@ impl Order {
             for (from, _) in step.inputs.iter().filter_map(|v| uses.producer[*v]) {
                 order.edge(from, i);
             }
-            if parts.may_fail(step) {
+            if fails[i] {
                 order.edge(i, barrier);
             }
             match step.work {

@@ -114,6 +114,7 @@ fn peak(note: &PeakNote) -> String {
     object
         .text("kernel", &note.kernel)
         .number("bytes", note.bytes)
+        .number("recorded", note.recorded)
         .list("values", note.values.iter().map(value));
     object.finish()
 }

@@ -47,6 +47,7 @@ pub struct Options {
     keep_history: bool,
     strict: bool,
     store_all: bool,
+    plan_memory: bool,
     seed: u64,
     programs: usize,
     program_bytes: usize,
@@ -99,6 +100,7 @@ impl Options {
             progress: None,
             keep_history: false,
             store_all: false,
+            plan_memory: true,
             strict: false,
             seed: 0,
             programs: 8,
@@ -224,6 +226,37 @@ impl Options {
     #[must_use]
     pub fn reuse_outputs(mut self, reuse: bool) -> Self {
         self.reuse_outputs = reuse;
+        self
+    }
+
+    /// With kernels in the order that holds fewer bytes between them, as is the default, or in the
+    /// order of recording.
+    ///
+    /// A training step then updates each large parameter as soon as its gradient is there, so that
+    /// gradients need not lie in memory all together. No bit of a result changes.
+    /// [`PeakNote`](crate::explain::PeakNote) has the bytes of both orders.
+    ///
+    /// ```
+    /// use tracecast::nn::{Linear, Module, Sequential};
+    /// use tracecast::prelude::*;
+    ///
+    /// let peak = |plan: bool| {
+    ///     let layers = (0..8).fold(Sequential::new(), |layers, _| layers.then(Linear::new(256, 256)));
+    ///     let step = TrainStep::new(layers, |t, model| model.forward(t.input("x")).mean(()))
+    ///         .optimizer(Sgd::new(0.1))
+    ///         .options(Options::new().plan_memory(plan))
+    ///         .build()?;
+    ///     let mut store = Store::new();
+    ///     step.init(&mut store, 0)?;
+    ///     let x = Tensor::rand([8, 256], 0)?;
+    ///     Ok::<_, Error>(step.jit().prepare(&store, &[("x", &x)])?.peak_bytes)
+    /// };
+    /// assert!(3 * peak(true)? < peak(false)?);
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    #[must_use]
+    pub fn plan_memory(mut self, plan: bool) -> Self {
+        self.plan_memory = plan;
         self
     }
 

@@ -96,7 +96,11 @@ impl Options {
             fold: self.fold,
             // A trace says that there is no such device.
             forms: self.known().map(|(home, _)| home.forms.clone()).unwrap_or_default(),
-            fusion: Settings { prices: Prices::CPU, store_all: self.store_all },
+            fusion: Settings {
+                prices: Prices::CPU,
+                store_all: self.store_all,
+                plan_memory: self.plan_memory,
+            },
         }
     }
 

@@ -54,6 +54,7 @@ mod at;
 pub mod attention;
 pub mod build;
 mod cascade;
+mod checked;
 mod cost;
 mod emit;
 pub(crate) mod forms;
@@ -71,6 +72,7 @@ pub mod update;
 
 pub use at::argument_bits;
 pub use cascade::{Cascade, GROUP, LEVELS};
+pub use checked::Checked;
 pub use cost::Cost;
 pub use forms::*;
 pub use function::{Code, Definition, Function, PerFunction};

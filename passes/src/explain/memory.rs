@@ -40,6 +40,9 @@ pub struct PeakNote {
     pub bytes: usize,
     /// What each is, as in [`MemoryNote::value`], and its bytes; the largest first.
     pub values: Vec<(String, usize)>,
+    /// The most bytes if the kernels ran in the order of recording
+    /// ([`Settings::plan_memory`](crate::fuse::Settings::plan_memory)).
+    pub recorded: usize,
 }
 
 /// A step that several kernels compute.
@@ -69,11 +72,16 @@ impl fmt::Display for MemoryNote {
     }
 }
 
-/// `16384 bytes at @contract_2: 8192 of %3, 4096 of %4, 4096 of mul of %5`
+/// `16384 bytes at @contract_2: 8192 of %3, 4096 of %4, 4096 of mul of %5`, and behind it
+/// `; 20480 bytes in the order of recording` if that takes more.
 impl fmt::Display for PeakNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self.values.iter().map(|(value, bytes)| format!("{bytes} of {value}"));
-        write!(f, "{} bytes at @{}: {}", self.bytes, self.kernel, first_few(shown))
+        write!(f, "{} bytes at @{}: {}", self.bytes, self.kernel, first_few(shown))?;
+        match self.recorded > self.bytes {
+            true => write!(f, "; {} bytes in the order of recording", self.recorded),
+            false => Ok(()),
+        }
     }
 }
 
@@ -108,7 +116,11 @@ fn first_few(mut texts: impl ExactSizeIterator<Item = String>) -> String {
 /// When the stored values take the most bytes. Each lives from its kernel to the last of its
 /// readers, a result to the end. New state overwrites the old in place. `None` if nothing is
 /// stored.
-pub(super) fn peak(kernels: &[KernelCost], stored: &[MemoryNote]) -> Option<PeakNote> {
+pub(super) fn peak(
+    kernels: &[KernelCost],
+    stored: &[MemoryNote],
+    recorded: usize,
+) -> Option<PeakNote> {
     let place: HashMap<&str, usize> =
         kernels.iter().enumerate().map(|(i, kernel)| (kernel.name.as_str(), i)).collect();
     let at = |kernel: &String| place.get(kernel.as_str()).copied();
@@ -129,7 +141,8 @@ pub(super) fn peak(kernels: &[KernelCost], stored: &[MemoryNote]) -> Option<Peak
     let mut values: Vec<(String, usize)> =
         there.map(|(_, note)| (note.value.clone(), note.bytes)).collect();
     values.sort_by_key(|(_, bytes)| Reverse(*bytes));
-    let peak = PeakNote { kernel: kernels[most].name.clone(), bytes: bytes(&most), values };
+    let kernel = kernels[most].name.clone();
+    let peak = PeakNote { kernel, bytes: bytes(&most), values, recorded };
     (peak.bytes > 0).then_some(peak)
 }
 

@@ -159,7 +159,7 @@ pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Pass
         casts,
         about: None,
         warnings,
-        peak: memory::peak(&housed.kernels, &memory),
+        peak: memory::peak(&housed.kernels, &memory, housed.recorded),
         kernels: housed.kernels,
         memory,
         again: memory::again(graph, &names, &placed, &housed.again),

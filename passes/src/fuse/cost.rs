@@ -33,6 +33,10 @@ pub(super) const SELECT: usize = 4;
 /// one's bytes divided by this.
 pub(super) const SMALLER: usize = 8;
 
+/// A parameter whose bytes take at least as long as this number of launches is updated by a kernel
+/// of its own: the launch is then below 2 % of the update.
+const OWN_LAUNCH: usize = 64;
+
 /// What arithmetic and launches of a device cost beside a byte that crosses memory.
 ///
 /// ```
@@ -74,12 +78,28 @@ impl Prices {
 }
 
 /// How fusion decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// What operations cost beside bytes.
     pub prices: Prices,
     /// True to store every value, for measuring what fusion leaves out.
     pub store_all: bool,
+    /// True to order kernels so that fewer bytes lie between them; false to keep the order of
+    /// recording.
+    pub plan_memory: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { prices: Prices::default(), store_all: false, plan_memory: true }
+    }
+}
+
+impl Settings {
+    /// The bytes from which on a parameter is updated by a kernel of its own.
+    pub(super) fn own_launch(&self) -> usize {
+        self.prices.launch.saturating_mul(OWN_LAUNCH)
+    }
 }
 
 impl Default for Prices {

@@ -25,6 +25,8 @@ pub(crate) struct Forecast {
     pub(super) groups: Vec<Group>,
     /// Values of which both storing and rematerialising were possible.
     pub(super) weighed: FxHashMap<NodeId, Weighed>,
+    /// How fusion decided.
+    pub(super) settings: Settings,
 }
 
 impl Forecast {
@@ -40,7 +42,7 @@ impl Forecast {
         let live = graph.live();
         let wanted = graph.roots().map(|v| v.node).chain(exchanged(graph, &live));
         wanted.for_each(|n| stored[n.index()] &= kernel[n.index()].is_some());
-        Forecast { kernel, inline, stored, moved, groups, weighed }
+        Forecast { kernel, inline, stored, moved, groups, weighed, settings: *settings }
     }
 
     /// The forecast that the pass before has left with the program, or a new one.

@@ -73,6 +73,8 @@ pub struct Homes {
     pub stored: Vec<Stored>,
     /// What several of them compute.
     pub again: Vec<Again>,
+    /// The most bytes between kernels if they ran in the order of recording.
+    pub recorded: usize,
 }
 
 /// What a kernel takes at least.
@@ -133,7 +135,8 @@ pub fn homes(graph: &Graph, settings: &Settings) -> Result<Homes, TraceError> {
         KernelCost { name: names[*i].clone(), form, cost: kernel.cost() }
     };
     let (stored, again) = memory(graph, &fused, &names);
-    Ok(Homes { casts, kernels: fused.order.iter().map(cost).collect(), stored, again })
+    let kernels = fused.order.iter().map(cost).collect();
+    Ok(Homes { casts, kernels, stored, again, recorded: fused.recorded })
 }
 
 /// A group of nodes that became a kernel.

@@ -11,7 +11,7 @@
 //! kernels are formed.
 //!
 //! Fusing never changes a bit: a kernel rounds where the ops rounded, and reductions keep their
-//! order.
+//! order. Which kernel runs when is planned for the bytes between them (`order`).
 
 mod again;
 mod between;
@@ -28,6 +28,7 @@ mod largest;
 mod late;
 mod memory;
 mod needs;
+mod order;
 mod program;
 mod reach;
 mod segments;
@@ -41,11 +42,10 @@ pub use memory::{Again, Keep, Stored};
 pub(crate) use users::Users;
 
 use crate::pass::Pass;
+use order::Order;
 use program::is_exchange;
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 use tracecast_ir::hash::FxHashMap;
 use tracecast_ir::kernel::build::{self, Built, Context, Group, lowering};
@@ -100,6 +100,8 @@ struct Fused<'f> {
     kernels: Vec<Built>,
     /// Their order in the program.
     order: Vec<usize>,
+    /// The most bytes between them in the order of recording.
+    recorded: usize,
     /// The nodes behind each kernel, and what they store; kernels that run the same code share one
     /// with others.
     groups: Vec<(Cow<'f, Group>, Vec<ValueId>)>,
@@ -116,9 +118,10 @@ impl<'f> Fused<'f> {
         let made = needed(graph, kernels(graph, forecast, &mut apart)?);
         let (groups, kernels): (Vec<_>, Vec<_>) =
             made.into_iter().map(|(group, k)| ((group, k.outputs.clone()), k)).unzip();
-        let kernels = segments::merge(graph, kernels);
-        let Forecast { inline, weighed, .. } = forecast;
-        Ok(Fused { order: ordered(graph, &kernels), kernels, groups, inline, weighed, apart })
+        let Forecast { inline, weighed, settings, .. } = forecast;
+        let kernels = segments::merge(graph, kernels, settings);
+        let Order { kernels: order, recorded } = Order::of(graph, &kernels, settings);
+        Ok(Fused { kernels, order, recorded, groups, inline, weighed, apart })
     }
 
     /// The names of the kernels: the first of several of one name keeps it.
@@ -221,56 +224,6 @@ fn error(graph: &Graph, node: NodeId, message: String) -> TraceError {
         source_line: n.source.to_string(),
         scope: n.scope.to_string(),
     }
-}
-
-/// The kernels in an order in which each finds its operands made, the first recorded first.
-fn ordered(graph: &Graph, kernels: &[Built]) -> Vec<usize> {
-    let mut maker: Vec<Option<usize>> = vec![None; graph.len()];
-    for (i, kernel) in kernels.iter().enumerate() {
-        kernel.outputs.iter().for_each(|v| maker[v.node.index()] = Some(i));
-    }
-    let mut users: Vec<Vec<usize>> = vec![Vec::new(); kernels.len()];
-    let mut missing = vec![0usize; kernels.len()];
-    for (i, kernel) in kernels.iter().enumerate() {
-        let mut from: SmallVec<[usize; 8]> =
-            kernel.inputs.iter().filter_map(|v| maker[v.node.index()]).collect();
-        from.sort_unstable();
-        from.dedup();
-        missing[i] = from.len();
-        for maker in from {
-            users[maker].push(i);
-        }
-    }
-    // Ranks may have other kernels, as their batches have other sizes, but exchange the same in the
-    // same order.
-    let mut together: Vec<usize> =
-        (0..kernels.len()).filter(|i| is_exchange(graph, kernels[*i].outputs[0].node)).collect();
-    together.sort_unstable_by_key(|i| kernels[*i].outputs[0].node);
-    for pair in together.windows(2) {
-        users[pair[0]].push(pair[1]);
-        missing[pair[1]] += 1;
-    }
-    let last = |of: &[ValueId]| of.iter().map(|v| v.node.index()).max().unwrap_or(0);
-    // What ranks do together begins as soon as its operand is made.
-    let key = |i: usize| match kernels[i].inputs[..] {
-        [operand] if is_exchange(graph, kernels[i].outputs[0].node) => {
-            maker[operand.node.index()].map_or(0, |m| last(&kernels[m].outputs))
-        }
-        _ => last(&kernels[i].outputs),
-    };
-    let mut ready: BinaryHeap<Reverse<(usize, usize)>> =
-        (0..kernels.len()).filter(|&i| missing[i] == 0).map(|i| Reverse((key(i), i))).collect();
-    let mut order = Vec::new();
-    while let Some(Reverse((_, i))) = ready.pop() {
-        order.push(i);
-        for &user in &users[i] {
-            missing[user] -= 1;
-            if missing[user] == 0 {
-                ready.push(Reverse((key(user), user)));
-            }
-        }
-    }
-    order
 }
 
 /// For each node whether it is part of a gradient or made of one, as the next value of a parameter

@@ -4,6 +4,7 @@
 //! gradients.
 
 use super::between::Between;
+use super::cost::Settings;
 use std::rc::Rc;
 use tracecast_ir::hash::{FxHashMap, FxHashSet};
 use tracecast_ir::kernel::build::Built;
@@ -16,15 +17,19 @@ use tracecast_ir::{DType, Graph, Size, ValueId};
 ///
 /// A kernel that nothing waits for can join any other of its class. Others join only if they take
 /// largest values, since their results are needed all together anyway, and if no kernel lies
-/// between.
-pub(super) fn merge(graph: &Graph, kernels: Vec<Built>) -> Vec<Built> {
+/// between. Where memory is planned, the update of a large parameter stays a kernel of its own,
+/// which frees the gradient before the next one is made.
+pub(super) fn merge(graph: &Graph, kernels: Vec<Built>, settings: &Settings) -> Vec<Built> {
     let mut between = Between::of(&kernels);
     let mut teams: Vec<Team> = Vec::new();
     let mut of_class: FxHashMap<Rc<Class>, Vec<usize>> = FxHashMap::default();
     let mut out = Vec::new();
     for (number, built) in kernels.into_iter().enumerate() {
         let terminal = between.is_last(number);
-        let merged = |(class, ..): &(Class, usize, Vec<ValueId>)| terminal || class.takes_largest();
+        let stays = settings.plan_memory && replaced(graph, &built) >= settings.own_launch();
+        let merged = |(class, ..): &(Class, usize, Vec<ValueId>)| {
+            terminal && !stays || class.takes_largest()
+        };
         let Some((class, size, inputs)) = Class::of(&built).filter(merged) else {
             out.push(built);
             continue;
@@ -46,6 +51,13 @@ pub(super) fn merge(graph: &Graph, kernels: Vec<Built>) -> Vec<Built> {
     }
     out.extend(teams.into_iter().map(|team| team.kernel(graph)));
     out
+}
+
+/// The bytes of the largest state that a kernel overwrites.
+fn replaced(graph: &Graph, built: &Built) -> usize {
+    let updates = built.kernel.outputs.iter().zip(&built.outputs);
+    let updates = updates.filter(|(output, _)| output.update.is_some());
+    updates.map(|(_, value)| graph.hint(graph.ty(*value).bytes())).max().unwrap_or(0)
 }
 
 /// What kernels must have in common.

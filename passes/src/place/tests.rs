@@ -54,7 +54,7 @@ fn program(dice: &mut Dice) -> Verified {
 }
 
 /// As `Settings::default`.
-const FUSION: Settings = Settings { prices: Prices::CPU, store_all: false };
+const FUSION: Settings = Settings { prices: Prices::CPU, store_all: false, plan_memory: true };
 
 #[test]
 fn no_other_choice_of_copies_is_cheaper() {
