@@ -128,6 +128,39 @@ fn a_size_that_is_a_name_is_compiled_once() {
     }
 }
 
+/// A step of gradient descent: the loss is in the region, its gradient and the update are behind.
+#[test]
+fn a_step_updates_its_state() {
+    let text = r#"{"name": "step", "sizes": [], "inputs": [["w", "float32", [3, 2]], ["x", "float32", [4, 3]], ["rate", "float32", []]], "calls": [
+        ["y", "mm.default", [[null, {"tensor": ["x", 0]}], [null, {"tensor": ["w", 0]}]], [["float32", [4, 2]]], "model.py:3", "layer"],
+        ["loss", "sum.default", [[null, {"tensor": ["y", 0]}]], [["float32", []]], "model.py:4", ""],
+        ["g", "gradients", [[null, {"tensor": ["loss", 0]}], [null, [{"tensor": ["w", 0]}]]], [], "", ""],
+        ["d", "mul.Tensor", [[null, {"tensor": ["g", 0]}], [null, {"tensor": ["rate", 0]}]], [["float32", [3, 2]]], "", ""],
+        ["new", "sub.Tensor", [[null, {"tensor": ["w", 0]}], [null, {"tensor": ["d", 0]}]], [["float32", [3, 2]]], "", ""]
+    ], "outputs": [["loss", 0]], "updates": [["w", ["new", 0]]], "parameters": ["w"], "in_region": 2}"#;
+    let program = Program::parse(text).unwrap();
+    assert!(program.faults().is_empty() && program.is_state("w") && !program.is_state("x"));
+    let options = Options::new();
+    let region = tracecast::amp::Autocast::new("cpu").dtype(DType::BF16);
+    let graph = tracecast::trace_with("step", &options, |t| {
+        let port = |name: &str, ty, role| match role {
+            tracecast::ir::Role::Input => t.input_of(name, ty),
+            _ => t.param_of(name, ty),
+        };
+        let region = |body: &mut dyn FnMut()| region.run(t, body);
+        let scene = tracecast_aten::Scene { tracer: t.tracer(), port: &port, region: &region };
+        program.record_in(&scene).unwrap();
+    });
+    let graph = graph.unwrap();
+    assert!(graph.to_string().contains("mm %x, %w : bf16[4, 2]"), "{graph}");
+    let step = compile(graph, &options).unwrap();
+    let x = Tensor::new([4, 3], &[1.0f32; 12]).unwrap();
+    let mut store = Store::new().with("w", Tensor::new([3, 2], &[0.5f32; 6]).unwrap());
+    let loss = step.run(&mut store, &[("x", &x), ("rate", &Tensor::scalar(0.25f32))]).unwrap();
+    assert_eq!(numbers(&loss["0"]), [12.0]);
+    assert_eq!(store.get("w").unwrap().to_vec::<f32>().unwrap(), [-0.5; 6]);
+}
+
 #[test]
 fn text_that_is_no_program_is_refused() {
     let cases = [

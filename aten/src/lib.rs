@@ -26,6 +26,6 @@ mod table;
 pub use argument::Argument;
 pub use call::{Bound, Given, Operator, Recorded, find};
 pub use memory::{Held, Memory};
-pub use program::{Program, dtype, expression};
+pub use program::{Program, Scene, dtype, expression};
 pub use schema::{Parameter, Schema};
 pub use table::{Draws, Overload, overloads};

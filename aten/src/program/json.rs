@@ -10,6 +10,8 @@ type Made<T> = Result<T, String>;
 pub(super) fn parse(text: &str) -> Made<Program> {
     let json: Json = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let field = |name: &str| list(json.get(name).ok_or_else(|| format!("`{name}` is missing"))?);
+    let optional = |name: &str| json.get(name).map_or(Ok(&[][..]), list);
+    let in_region = json.get("in_region").map_or(Ok(0), integer)?;
     Ok(Program {
         name: string(json.get("name").ok_or("`name` is missing")?)?,
         sizes: each(field("sizes")?, range)?,
@@ -19,6 +21,12 @@ pub(super) fn parse(text: &str) -> Made<Program> {
         })?,
         calls: each(field("calls")?, call)?,
         outputs: each(field("outputs")?, place)?,
+        updates: each(optional("updates")?, |json| {
+            let [input, from] = parts(json)?;
+            Ok((string(input)?, place(from)?))
+        })?,
+        parameters: each(optional("parameters")?, string)?,
+        in_region: usize::try_from(in_region).map_err(|_| wrong("a count", &in_region.into()))?,
     })
 }
 

@@ -13,7 +13,8 @@ use crate::table::Draws;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tracecast_ir::{DType, Graph, Source, TensorType, Tracer, Var};
+use tracecast_ir::policy::DeviceType;
+use tracecast_ir::{DType, Graph, Role, Source, TensorType, Tracer, Var};
 
 /// A result of a call: the name of the call, and which of its results.
 type Place = (String, usize);
@@ -38,6 +39,22 @@ pub struct Program {
     inputs: Vec<(String, Stated)>,
     calls: Vec<Listed>,
     outputs: Vec<Place>,
+    /// Inputs that are state, and what a run leaves in each.
+    updates: Vec<(String, Place)>,
+    /// Inputs that are trained parameters.
+    parameters: Vec<String>,
+    /// How many calls, from the first on, lie in the autocast region.
+    in_region: usize,
+}
+
+/// Where a program is recorded.
+pub struct Scene<'a, 't> {
+    /// The tracer.
+    pub tracer: &'t Tracer,
+    /// Makes a port.
+    pub port: &'a dyn Fn(&str, TensorType, Role) -> Var<'t>,
+    /// Records what it is given inside of the autocast region of the program.
+    pub region: &'a dyn Fn(&mut dyn FnMut()),
 }
 
 /// A size that is a name, its bounds, and the value that it is traced with.
@@ -67,6 +84,9 @@ impl Program {
     /// The input `i64[2]` of recorded programs that is the seed of their random numbers.
     pub const SEED: &str = "rng";
 
+    /// The call `[loss, tensors]` that is no overload of ATen: it gives the gradients of a number.
+    pub const GRADIENTS: &str = "gradients";
+
     /// Reads a program from JSON.
     ///
     /// The object has `name`; `sizes`, each `[name, least, most or null, traced]`; `inputs`, each
@@ -75,6 +95,10 @@ impl Program {
     /// result `[dtype, sizes]`. Values are null, truths, integers, texts and lists of JSON, or
     /// `{"float": "0.1"}`, `{"tensor": [call, which]}`, `{"size": "2*s0"}`, `{"dtype": "float32"}`,
     /// `{"place": null}`.
+    ///
+    /// A training step may also have `updates`, each `[input, [call, which result]]`: such an input
+    /// is state of the store. `parameters` names inputs that are trained. `in_region` is the number
+    /// of calls, from the first on, that lie in the autocast region of the [`Scene`].
     ///
     /// # Errors
     /// Text that is no such object.
@@ -90,31 +114,54 @@ impl Program {
     /// The calls that cannot be recorded, by their names, and why.
     pub fn faults(&self) -> Vec<(String, String)> {
         let t = Tracer::new(&self.name);
-        let recorder = Recorder::new(&t, true);
-        self.record(&recorder);
-        recorder.faults.into_inner()
+        on_cpu(&t, |scene| {
+            let recorder = Recorder::new(scene, true);
+            self.record(&recorder);
+            recorder.faults.into_inner()
+        })
     }
 
-    /// The recorded program; its outputs are `0`, `1`, and so on.
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether an input is state, which a run updates.
+    pub fn is_state(&self, input: &str) -> bool {
+        self.updates.iter().any(|(name, _)| name == input)
+    }
+
+    /// The recorded program; its outputs are `0`, `1`, and so on. No region is on.
     ///
     /// # Errors
     /// The first call that cannot be recorded.
     pub fn graph(&self) -> Result<Graph, String> {
         let t = Tracer::new(&self.name);
-        let recorder = Recorder::new(&t, false);
+        on_cpu(&t, |scene| self.record_in(scene))?;
+        t.finish().map_err(|error| error.to_string())
+    }
+
+    /// Records the program, with its outputs and updates.
+    ///
+    /// # Errors
+    /// As [`graph`](Program::graph).
+    pub fn record_in(&self, scene: &Scene<'_, '_>) -> Result<(), String> {
+        let recorder = Recorder::new(scene, false);
         self.record(&recorder);
         if let Some((call, why)) = recorder.faults.borrow().first() {
             return Err(format!("{call}: {why}"));
         }
         for (at, (name, result)) in self.outputs.iter().enumerate() {
-            t.output(&at.to_string(), recorder.tensor(name, *result)?);
+            scene.tracer.output(&at.to_string(), recorder.tensor(name, *result)?);
         }
-        drop(recorder);
-        t.finish().map_err(|error| error.to_string())
+        for (state, (name, result)) in &self.updates {
+            scene.tracer.update(recorder.tensor(state, 0)?, recorder.tensor(name, *result)?);
+        }
+        Ok(())
     }
 
-    fn record<'t>(&self, recorder: &Recorder<'t>) {
-        let t = recorder.t;
+    fn record(&self, recorder: &Recorder<'_, '_>) {
+        let t = recorder.scene.tracer;
         for NamedRange { name, least, most, traced } in &self.sizes {
             match most {
                 Some(most) => t.size_at(name, *least..=*most, *traced),
@@ -122,22 +169,36 @@ impl Program {
             };
         }
         for (name, Stated(ty)) in &self.inputs {
-            let value = ty.as_ref().map(|ty| Argument::Tensor(t.input(name, ty.clone())));
+            let role = self.role(name);
+            let port = |ty: &TensorType| (recorder.scene.port)(name, ty.clone(), role);
+            let value = ty.as_ref().map(|ty| Argument::Tensor(port(ty)));
             recorder.values.borrow_mut().insert(name.clone(), value.into_iter().collect());
         }
-        for call in &self.calls {
-            if !recorder.checks && !recorder.faults.borrow().is_empty() {
-                return;
-            }
-            let source = Source::Text(Arc::from(call.line.as_str()));
-            t.at(source, || t.scope_path(&call.scope, || recorder.call(call)));
+        let (inside, behind) = self.calls.split_at(self.in_region.min(self.calls.len()));
+        if !inside.is_empty() {
+            (recorder.scene.region)(&mut || recorder.calls(inside));
+        }
+        recorder.calls(behind);
+    }
+
+    fn role(&self, input: &str) -> Role {
+        match self.is_state(input) {
+            false => Role::Input,
+            true if self.parameters.iter().any(|name| name == input) => Role::Param,
+            true => Role::State,
         }
     }
 }
 
+/// With ports on the CPU, and the region of the program off.
+fn on_cpu<R>(t: &Tracer, body: impl FnOnce(&Scene<'_, '_>) -> R) -> R {
+    let port = |name: &str, ty, role| t.port(name, ty, role, false, DeviceType::Cpu);
+    body(&Scene { tracer: t, port: &port, region: &|inside| inside() })
+}
+
 /// What a program is recorded with.
-struct Recorder<'t> {
-    t: &'t Tracer,
+struct Recorder<'a, 't> {
+    scene: &'a Scene<'a, 't>,
     /// Goes on behind what cannot be recorded, with inputs in its place.
     checks: bool,
     values: RefCell<HashMap<String, Vec<Argument<Var<'t>>>>>,
@@ -145,10 +206,21 @@ struct Recorder<'t> {
     rng: Cell<Option<Var<'t>>>,
 }
 
-impl<'t> Recorder<'t> {
-    fn new(t: &'t Tracer, checks: bool) -> Self {
+impl<'a, 't> Recorder<'a, 't> {
+    fn new(scene: &'a Scene<'a, 't>, checks: bool) -> Self {
         let (values, faults, rng) = Default::default();
-        Recorder { t, checks, values, faults, rng }
+        Recorder { scene, checks, values, faults, rng }
+    }
+
+    fn calls(&self, calls: &[Listed]) {
+        let t = self.scene.tracer;
+        for call in calls {
+            if !self.checks && !self.faults.borrow().is_empty() {
+                return;
+            }
+            let source = Source::Text(Arc::from(call.line.as_str()));
+            t.at(source, || t.scope_path(&call.scope, || self.call(call)));
+        }
     }
 
     fn value(&self, name: &str, result: usize) -> Result<Argument<Var<'t>>, String> {
@@ -165,7 +237,7 @@ impl<'t> Recorder<'t> {
 
     fn call(&self, call: &Listed) {
         let done = self.recorded(call);
-        let failed = self.t.take_error().map(|error| error.message);
+        let failed = self.scene.tracer.take_error().map(|error| error.message);
         match (done, failed) {
             (Ok(results), None) => {
                 self.values.borrow_mut().insert(call.name.clone(), results);
@@ -176,8 +248,8 @@ impl<'t> Recorder<'t> {
                 let why = format!("{}: {why}{at}", call.overload);
                 self.faults.borrow_mut().push((call.name.clone(), why));
                 let stand_in = |(at, Stated(ty)): (usize, &Stated)| {
-                    let input =
-                        |ty: &TensorType| self.t.input(&format!("?{}.{at}", call.name), ty.clone());
+                    let name = format!("?{}.{at}", call.name);
+                    let input = |ty: &TensorType| (self.scene.port)(&name, ty.clone(), Role::Input);
                     ty.as_ref().map_or(Argument::None, |ty| Argument::Tensor(input(ty)))
                 };
                 let known = if self.checks { &call.results[..] } else { &[] };
@@ -188,25 +260,30 @@ impl<'t> Recorder<'t> {
     }
 
     fn recorded(&self, call: &Listed) -> Result<Vec<Argument<Var<'t>>>, String> {
+        if call.overload == Program::GRADIENTS {
+            return self.gradients(call);
+        }
         let operator = find(&call.overload).ok_or("no such overload is in the table")?;
         let mut given = Vec::new();
         for (name, argument) in &call.arguments {
             let value = argument.map(&mut |(name, result)| self.tensor(name, *result))?;
             given.push((name.as_deref(), value));
         }
-        let seed = || self.t.input(Program::SEED, TensorType::new(DType::I64, [2]));
+        let t = self.scene.tracer;
+        let ty = || TensorType::new(DType::I64, [2]);
+        let seed = || (self.scene.port)(Program::SEED, ty(), Role::Input);
         let draw = || {
             let rng = self.rng.get().unwrap_or_else(seed);
             self.rng.set(Some(rng));
-            (rng, i64::from(self.t.next_stream()))
+            (rng, i64::from(t.next_stream()))
         };
-        let recorded = operator.record(self.t, &given, &Draws::from(&draw))?;
+        let recorded = operator.record(t, &given, &Draws::from(&draw))?;
         let flat = recorded.results.into_iter().flat_map(|result| match result {
             Argument::List(list) => list,
             one => vec![one],
         });
         let results: Vec<_> = flat.collect();
-        if self.t.error().is_none() {
+        if t.error().is_none() {
             for (result, stated) in results.iter().zip(&call.results) {
                 let (Argument::Tensor(x), Stated(Some(ty))) = (result, stated) else { continue };
                 if !self.has_shape(*x, ty) {
@@ -217,12 +294,25 @@ impl<'t> Recorder<'t> {
         Ok(results)
     }
 
+    fn gradients(&self, call: &Listed) -> Result<Vec<Argument<Var<'t>>>, String> {
+        let [(_, Argument::Tensor((loss, result))), (_, Argument::List(of))] = &call.arguments[..]
+        else {
+            return Err("takes a loss and a list of tensors".to_owned());
+        };
+        let tensor = |one: &Argument<Place>| match one {
+            Argument::Tensor((name, result)) => self.tensor(name, *result),
+            _ => Err("takes a list of tensors".to_owned()),
+        };
+        let of = of.iter().map(tensor).collect::<Result<Vec<_>, String>>()?;
+        let gradients = self.scene.tracer.grad(self.tensor(loss, *result)?, &of);
+        Ok(gradients.into_iter().map(Argument::Tensor).collect())
+    }
+
     fn has_shape(&self, x: Var<'t>, stated: &TensorType) -> bool {
         let sizes = x.shape();
         sizes.len() == stated.shape.len()
-            && sizes
-                .iter()
-                .zip(stated.shape.iter())
-                .all(|(found, stated)| found == stated || self.t.holds(found.equals(*stated)))
+            && sizes.iter().zip(stated.shape.iter()).all(|(found, stated)| {
+                found == stated || self.scene.tracer.holds(found.equals(*stated))
+            })
     }
 }
