@@ -13,10 +13,71 @@ use tracecast_aten::Program;
 pub(crate) struct Executable {
     inner: Arc<tracecast::Executable>,
     inputs: Vec<(String, TensorType, Layout)>,
-    results: Vec<(TensorType, Layout)>,
-    /// Makes the memory of results: `torch.empty_strided`.
-    empty: Py<PyAny>,
+    results: Results,
     draws: bool,
+}
+
+/// The inputs of a run by name.
+pub(crate) struct Given<'a> {
+    names: Vec<&'a str>,
+    tensors: Vec<Tensor>,
+}
+
+impl<'a> Given<'a> {
+    pub(crate) fn new() -> Self {
+        Given { names: Vec::new(), tensors: Vec::new() }
+    }
+
+    pub(crate) fn push(&mut self, name: &'a str, tensor: Tensor) {
+        self.names.push(name);
+        self.tensors.push(tensor);
+    }
+
+    pub(crate) fn pairs(&self) -> Vec<(&'a str, &Tensor)> {
+        self.names.iter().copied().zip(&self.tensors).collect()
+    }
+}
+
+/// The types and layouts of results.
+pub(crate) struct Results {
+    all: Vec<(TensorType, Layout)>,
+    /// Makes their memory: `torch.empty_strided`.
+    empty: Py<PyAny>,
+}
+
+impl Results {
+    /// Results of these types, sizes and strides.
+    ///
+    /// # Errors
+    /// If a layout does not fit.
+    pub(crate) fn new(py: Python<'_>, results: Vec<(TensorType, Strided<'_>)>) -> PyResult<Self> {
+        let result = |(ty, strided): (TensorType, Strided<'_>)| {
+            let layout = Layout::new(py, &ty, strided)?;
+            match layout.is_copied {
+                true => Err(PyValueError::new_err(format!("a result of {ty} has to be dense"))),
+                false => Ok((ty, layout)),
+            }
+        };
+        let all = results.into_iter().map(result).collect::<PyResult<_>>()?;
+        Ok(Results { all, empty: py.import("torch")?.getattr("empty_strided")?.unbind() })
+    }
+
+    /// New tensors of PyTorch, and their memory.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    pub(crate) fn make<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Vec<Bound<'py, PyAny>>, Vec<Tensor>)> {
+        let (mut results, mut buffers) = (Vec::new(), Vec::new());
+        for (ty, layout) in &self.all {
+            let (result, region) = layout.empty(self.empty.bind(py))?;
+            buffers.push(Tensor::lent(ty.clone(), region).map_err(refused)?);
+            results.push(result);
+        }
+        Ok((results, buffers))
+    }
 }
 
 impl Executable {
@@ -35,17 +96,8 @@ impl Executable {
             let layout = Layout::new(py, &ty, strided)?;
             Ok((name, ty, layout))
         });
-        let results = results.into_iter().map(|(ty, strided)| {
-            let layout = Layout::new(py, &ty, strided)?;
-            match layout.is_copied {
-                true => Err(PyValueError::new_err(format!("a result of {ty} has to be dense"))),
-                false => Ok((ty, layout)),
-            }
-        });
         let inputs = inputs.collect::<PyResult<_>>()?;
-        let results = results.collect::<PyResult<_>>()?;
-        let empty = py.import("torch")?.getattr("empty_strided")?.unbind();
-        Ok(Executable { inner, inputs, results, empty, draws })
+        Ok(Executable { inner, inputs, results: Results::new(py, results)?, draws })
     }
 }
 
@@ -63,26 +115,16 @@ impl Executable {
         if tensors.len() != self.inputs.len() {
             return Ok(None);
         }
-        let (mut names, mut given) = (Vec::new(), Vec::new());
+        let mut given = Given::new();
         for (tensor, (name, ty, layout)) in tensors.iter().zip(&self.inputs) {
             let Some(region) = layout.region(tensor)? else { return Ok(None) };
-            names.push(name.as_str());
-            given.push(Tensor::borrowed(ty.clone(), region).map_err(refused)?);
+            given.push(name, Tensor::borrowed(ty.clone(), region).map_err(refused)?);
         }
         if self.draws {
-            names.push(Program::SEED);
-            given.push(Tensor::new([2], &[seed, 0]).map_err(refused)?);
+            given.push(Program::SEED, Tensor::new([2], &[seed, 0]).map_err(refused)?);
         }
-        let (mut results, mut buffers) = (Vec::new(), Vec::new());
-        for (ty, layout) in &self.results {
-            let (result, region) = layout.empty(self.empty.bind(py))?;
-            buffers.push(Tensor::lent(ty.clone(), region).map_err(refused)?);
-            results.push(result);
-        }
-        let done = py.detach(|| {
-            let inputs: Vec<(&str, &Tensor)> = names.into_iter().zip(&given).collect();
-            self.inner.run_into(&mut Store::new(), &inputs, buffers)
-        });
+        let (results, buffers) = self.results.make(py)?;
+        let done = py.detach(|| self.inner.run_into(&mut Store::new(), &given.pairs(), buffers));
         done.map_err(refused)?;
         Ok(Some(results))
     }

@@ -79,6 +79,18 @@ impl Layout {
         Ok(Some(Region { address, bytes, tensor: tensor.unbind() }))
     }
 
+    /// Whether a tensor has these sizes and strides, and begins at an address.
+    ///
+    /// # Errors
+    /// If it is no tensor.
+    pub(crate) fn is_at(&self, tensor: &Bound<'_, PyAny>, address: usize) -> PyResult<bool> {
+        let py = tensor.py();
+        let found: usize = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
+        Ok(found == address
+            && tensor.getattr(intern!(py, "shape"))?.eq(&self.sizes)?
+            && tensor.call_method0(intern!(py, "stride"))?.eq(&self.strides)?)
+    }
+
     /// A new tensor of this layout, from `torch.empty_strided`, and its memory.
     ///
     /// # Errors
@@ -124,6 +136,13 @@ pub(crate) struct Region {
     tensor: Py<PyAny>,
 }
 
+impl Region {
+    /// The address of the first byte, and how many there are.
+    pub(crate) fn place(&self) -> (usize, usize) {
+        (self.address, self.bytes)
+    }
+}
+
 impl AsRef<[u8]> for Region {
     fn as_ref(&self) -> &[u8] {
         if self.bytes == 0 {
@@ -142,8 +161,8 @@ impl AsMut<[u8]> for Region {
             return &mut [];
         }
         let start = std::ptr::with_exposed_provenance_mut(self.address);
-        // SAFETY: as above; only regions of new tensors are written, before anybody else has seen
-        // the tensor.
+        // SAFETY: as above; written are regions of new tensors, before anybody else has seen the
+        // tensor, and those of a step's state, as an optimizer of PyTorch writes them.
         unsafe { std::slice::from_raw_parts_mut(start, self.bytes) }
     }
 }

@@ -351,7 +351,7 @@ def test_sizes_that_depend_on_data():
 
 
 def test_options():
-    with pytest.raises(Exception, match="fullgraph and save"):
+    with pytest.raises(Exception, match="fullgraph, save and device"):
         compiled(lambda x: x + 1, speed=11)(torch.ones(2))
 
 

@@ -135,6 +135,213 @@ def test_parameters_that_are_not_trained_stay():
     assert torch.equal(ours[0].weight, before["0.weight"]) and not torch.equal(ours[3].bias, before["3.bias"])
 
 
+def test_states_are_updated_in_place():
+    ours = model()
+    optimizer = torch.optim.Adam(ours.parameters(), 0.01)
+    step = tracecast.train_step(ours, loss, optimizer)
+    batches = list(data(4))
+    step(*batches[0])
+    state = [v for one in optimizer.state.values() for v in one.values()]
+    held = [*ours.parameters(), *ours.buffers(), *state]
+    before = [(t.data_ptr(), t.clone(), t._version) for t in held]
+    step(*batches[1])
+    state = [v for one in optimizer.state.values() for v in one.values()]
+    assert all(a is b for a, b in zip(held, [*ours.parameters(), *ours.buffers(), *state], strict=True))
+    for tensor, (address, value, version) in zip(held, before):
+        assert tensor.data_ptr() == address and not torch.equal(tensor, value) and tensor._version > version
+    assert step.ready[0].native.in_place == len(held)
+    # What autograd saved is out of date, and it says so.
+    y = ours(batches[2][0]).sum()
+    step(*batches[3])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+
+
+def test_other_memory_is_found():
+    ours, theirs = model(), model()
+    fast, slow = [torch.optim.SGD(one.parameters(), 0.1, momentum=0.9) for one in (ours, theirs)]
+    step = tracecast.train_step(ours, loss, fast)
+
+    def move(one, number):
+        with torch.no_grad():
+            if number == 2:  # Other memory for the same parameter.
+                one[0].weight.data = one[0].weight.data.clone() * 0.5
+            if number == 3:  # The same elements in another order.
+                one[3].weight.data = one[3].weight.data.t().contiguous().t()
+            if number == 4:  # Elements with others between them.
+                one[3].bias.data = torch.stack([one[3].bias.data, one[3].bias.data], 1)[:, 0]
+            if number == 5:  # Memory that is not aligned, and shared.
+                flat = torch.zeros(1 + one[0].weight.numel())
+                flat[1:] = one[0].weight.data.flatten()
+                one[0].weight.data = flat[1:].view_as(one[0].weight)
+            if number == 6:  # Other values in the same memory.
+                one[1].bias.fill_(0.25)
+            if number == 7:
+                one[1].eval()
+            if number == 8:
+                one[0].weight.requires_grad_(False)
+            if number == 9:
+                one[0].weight.requires_grad_(True)
+
+    for number, (x, y) in enumerate(data(11)):
+        move(ours, number)
+        move(theirs, number)
+        slow.zero_grad()
+        expected = loss(theirs, x, y)
+        expected.backward()
+        slow.step()
+        same(step(x, y), expected.detach())
+        states_agree(ours, theirs)
+    states_agree(fast, slow)
+
+
+def test_an_input_may_be_a_parameter():
+    ours, theirs = nn.Linear(4, 4), nn.Linear(4, 4)
+    theirs.load_state_dict(ours.state_dict())
+    fast, slow = [torch.optim.SGD(one.parameters(), 0.1) for one in (ours, theirs)]
+    square = lambda model, x: (model(x) * x).sum()
+    step = tracecast.train_step(ours, square, fast)
+    for _ in range(3):
+        slow.zero_grad()
+        expected = square(theirs, theirs.weight.detach().clone())
+        expected.backward()
+        slow.step()
+        same(step(ours.weight.detach()), expected.detach())
+    states_agree(ours, theirs)
+
+
+def test_parameters_freed_between_steps_are_not_written():
+    ours = model()
+    step = tracecast.train_step(ours, loss, torch.optim.SGD(ours.parameters(), 0.1))
+    for x, y in data(20):
+        step(x, y)
+        for p in ours.parameters():
+            p.data = p.data.clone()
+        torch.zeros(4096).sum()
+    assert all(p.isfinite().all() for p in ours.parameters())
+
+
+def test_a_buffer_that_is_replaced_keeps_its_value():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls = self.calls + 1
+            return self.layer(x)
+
+    ours = Counts()
+    step = tracecast.train_step(ours, loss, torch.optim.SGD(ours.parameters(), 0.1))
+    for x, y in data(3):
+        step(x, y)
+    assert float(ours.calls) == 3
+
+
+def test_a_failed_step_changes_nothing():
+    ours = model()
+    optimizer = torch.optim.Adam(ours.parameters(), 0.01)
+    step = tracecast.train_step(ours, loss, optimizer)
+    batches = list(data(3))
+    step(*batches[0])
+    before = copy.deepcopy((ours.state_dict(), optimizer.state_dict()))
+    with pytest.raises(tracecast.Error, match="index"):
+        step(batches[1][0], torch.full((5,), 9))
+    same((ours.state_dict(), optimizer.state_dict()), before, atol=0, rtol=0)
+    step(*batches[1])
+
+
+def test_explain_names_every_dtype():
+    ours = model()
+    step = tracecast.train_step(ours, loss, torch.optim.SGD(ours.parameters(), 0.1), autocast=torch.bfloat16)
+    with pytest.raises(RuntimeError, match="no step was made"):
+        step.explain()
+    step(*next(data(1)))
+    found = step.explain(as_json=True)
+    assert found["casts"] and "test_step.py" in step.explain()
+
+
+POLICIES = {
+    "strict-bf16": {"linear": "bf16", "batch_norm": "f32"},
+    "bold-bf16": {"linear": "bf16", "batch_norm": "bf16"},
+    '[[rule]]\nop = "linear"\ndevice = "cpu"\npolicy = "fp32"\n': {"linear": "f32"},
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_policies_decide_dtypes(policy):
+    ours, theirs = model(), model()
+    fast, slow = [torch.optim.Adam(one.parameters(), 0.01) for one in (ours, theirs)]
+    mine, scaler = [torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2) for _ in range(2)]
+    step = tracecast.train_step(ours, loss, fast, autocast=torch.bfloat16, policy=policy, scaler=mine)
+    for x, y in data(4):
+        slow.zero_grad()
+        expected = loss(theirs, x, y)
+        scaler.scale(expected).backward()
+        scaler.step(slow)
+        scaler.update()
+        same(step(x, y).float(), expected.detach(), atol=2e-2, rtol=2e-2)
+    states_agree(ours, theirs, atol=5e-2, rtol=5e-2)
+    assert mine.state_dict() == scaler.state_dict()
+    found = step.explain(as_json=True)
+    widths = {op["op"]: op["results"][0].split("[")[0] for op in found["ops"] if op["autocast"]}
+    for op, dtype in POLICIES[policy].items():
+        assert widths[op] == dtype, (op, widths)
+
+
+def test_inputs_nest_and_lend_their_memory():
+    numpy = pytest.importorskip("numpy")
+    ours, theirs = model(), model()
+    fast, slow = [torch.optim.SGD(one.parameters(), 0.1) for one in (ours, theirs)]
+    scaled = lambda model, batch, factor: loss(model, batch["x"], batch["y"]) * factor
+    step = tracecast.train_step(ours, scaled, fast)
+    for number, (x, y) in enumerate(data(4)):
+        factor = 1.0 + number // 2
+        slow.zero_grad()
+        expected = scaled(theirs, {"x": x, "y": y}, factor)
+        expected.backward()
+        slow.step()
+        same(step({"x": x.numpy(), "y": numpy.asarray(y)}, factor), expected.detach())
+    states_agree(ours, theirs)
+
+
+def test_policies_know_where_gradients_are_off():
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(6, 4), nn.Linear(6, 4), nn.Linear(6, 4)
+
+        def forward(self, x):
+            with torch.no_grad():
+                scale = self.b(x).sigmoid()
+                top, _ = self.c(x).max(1, keepdim=True)
+            return self.a(x) * scale + self.a(x).detach() * top
+
+    torch.manual_seed(0)
+    ours = Half()
+    theirs = copy.deepcopy(ours)
+    fast, slow = [torch.optim.AdamW(one.parameters(), 0.01, weight_decay=0.5) for one in (ours, theirs)]
+    square = lambda model, x: model(x).square().mean()
+    step = tracecast.train_step(ours, square, fast, autocast=torch.bfloat16, policy="torch-cpu")
+    for x, _ in data(4):
+        slow.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            expected = square(theirs, x)
+        expected.backward()
+        slow.step()
+        same(step(x).float(), expected.detach().float(), atol=1e-2, rtol=1e-2)
+    states_agree(ours, theirs, atol=2e-2, rtol=2e-2)
+    assert torch.equal(ours.b.weight, theirs.b.weight) and torch.equal(ours.c.bias, theirs.c.bias)
+
+
+def test_wrong_policies_are_refused():
+    ours = model()
+    step = tracecast.train_step(ours, loss, torch.optim.SGD(ours.parameters(), 0.1), policy="boldest")
+    with pytest.raises(ValueError, match="no policy `boldest`"):
+        step(*next(data(1)))
+
+
 def test_wrong_steps_are_refused():
     ours = model()
     with pytest.raises(ValueError, match="does not have"):

@@ -17,18 +17,24 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from ._compiled import Options, compile_graph
-from ._native import Error, knows
+from ._loaded import Error, native
 from ._stats import reset_stats, stats
 from ._step import Step
+from ._traced import Subject
 
-__all__ = ["Error", "Step", "backend", "reset_stats", "stats", "train_step"]
+__all__ = ["Error", "Step", "backend", "devices", "reset_stats", "stats", "train_step"]
+
+
+def devices() -> list[str]:
+    """The names of the devices that programs can run on."""
+    return native.devices()
 
 
 @functools.cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     """PyTorch's decompositions of the ops that Tracecast lacks. What is one op here stays whole."""
     table = torch._decomp.core_aten_decompositions()
-    whole = lambda op: isinstance(op, torch._ops.OpOverload) and knows(str(op).removeprefix("aten."))
+    whole = lambda op: isinstance(op, torch._ops.OpOverload) and native.knows(str(op).removeprefix("aten."))
     return {op: decomposition for op, decomposition in table.items() if not whole(op)}
 
 
@@ -44,7 +50,8 @@ def backend(
     Options, as `torch.compile(..., options={...})`:
 
     * `"fullgraph": True` makes ops that have to run in PyTorch an error, which lists them all;
-    * `"save": "FOLDER"` writes each program as text, for the tool `tracecast`.
+    * `"save": "FOLDER"` writes each program as text, for the tool `tracecast`;
+    * `"device": "NAME"` runs programs on a device of `devices()`; tensors stay PyTorch's, on the CPU.
 
     Raises `ValueError` for another option, and for a `mode`.
     """
@@ -71,6 +78,7 @@ def train_step(
     optimizer: torch.optim.Optimizer,
     *,
     autocast: torch.dtype | None = None,
+    policy: str | None = None,
     scaler: torch.amp.GradScaler | None = None,
     options: dict[str, Any] | None = None,
 ) -> Step:
@@ -81,10 +89,16 @@ def train_step(
             loss = step(x, y)
 
     `loss` gives a single number from the model and the inputs of the step. A call makes a step and gives the loss. Parameters,
-    buffers, and the states of optimizer and scaler are those of PyTorch's objects, before and after each step. `autocast` is the
-    low dtype of a region around `loss`. With a `scaler`, a step whose gradients overflow changes the scale alone.
+    buffers, and the states of optimizer and scaler are updated in place: they are those of PyTorch's objects, before and after
+    each step. `autocast` is the low dtype of a region around `loss`. With a `scaler`, a step whose gradients overflow changes the
+    scale alone.
 
-    Raises `ValueError` if the optimizer has parameters of another model, is differentiable or fused, or if the loss is no single
-    number. What the optimizer does to gradients beyond its `step`, such as hooks, is not seen.
+    With a `policy` the region is Tracecast's own, in the dtype `autocast`: the name of a strategy, such as `"strict-bf16"`, or of
+    a table; the text of a policy file; or `"device"` for what the device of the program says. Then Tracecast differentiates, and
+    `Step.explain` names the rule for each op.
+
+    Raises `ValueError` if the optimizer has parameters of another model, is differentiable or fused, keeps its state in numbers,
+    or if the loss is no single number. What the optimizer does to gradients beyond its `step`, such as hooks, is not seen.
     """
-    return Step(model, loss, optimizer, autocast, scaler, Options.of(options or {}), _decompositions())
+    subject = Subject(model, loss, optimizer, autocast, scaler, policy)
+    return Step(subject, Options.of(options or {}), _decompositions())

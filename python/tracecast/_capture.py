@@ -18,7 +18,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
-from ._native import Program
+from ._loaded import native
 
 Sizes = Callable[[Any], Any]
 """Gives the number of a size: an `int`, or a `SymInt` of the graph."""
@@ -26,7 +26,7 @@ Sizes = Callable[[Any], Any]
 Order = tuple[tuple[int, ...], tuple[int, ...]] | None
 """The axes of a tensor in the order in which elements follow each other in memory, and the axes that repeat an element."""
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
+_INNER = tuple(os.path.dirname(path) + os.sep for path in (torch.__file__, __file__))
 _SYMBOLS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 _NUMBERS = (int, float, *_SYMBOLS)
 _LARGE = 2**31
@@ -49,8 +49,8 @@ def line(node: Node) -> str:
 
 
 def innermost(frames: list[tuple[str, str]]) -> str:
-    """The file and line of the innermost frame outside of PyTorch, or of PyTorch's where all are."""
-    own = [frame for frame in frames if not frame[0].startswith(_TORCH)]
+    """The file and line of the innermost frame outside of PyTorch and of this package, or of theirs where all are."""
+    own = [frame for frame in frames if not frame[0].startswith(_INNER)]
     return ":".join((own or frames)[-1]) if frames else ""
 
 
@@ -185,8 +185,12 @@ class Layout:
 class Calls:
     """The calls of a program as the native part takes them."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, prefixes: dict[torch.fx.Graph, str] | None = None) -> None:
         self.sizes = sizes
+        self.prefixes = prefixes or {}
+        """What the names of the nodes of further graphs begin with."""
+        self.places: dict[Node, tuple[str, int]] = {}
+        """Nodes whose values are those of others."""
         self.inputs: list[tuple[str, str, list[Any]]] = []
         self.calls: list[tuple[str, str, list[Any], list[Any], str, str]] = []
 
@@ -194,14 +198,15 @@ class Calls:
         """An input. Its memory is the input where it is dense, and the rest a view."""
         whole = [self.sizes(size) for size in shape]
         sizes = list(map(_plain, whole))
-        name = port(node.name, order)
+        own = self.name(node)
+        name = port(own, order)
         axes, repeated = order or (tuple(range(len(sizes))), ())
         once = [1 if axis in repeated else size for axis, size in enumerate(sizes)]
         self.inputs.append((name, number(dtype), [once[axis] for axis in axes]))
-        if name != node.name:
+        if name != own:
             back = [axes.index(axis) for axis in range(len(axes))]
-            self.add(f"{node.name}.permuted", "permute.default", [_tensor(name), back])
-            self.add(node.name, "expand.default", [_tensor(f"{node.name}.permuted"), whole])
+            self.add(f"{own}.permuted", "permute.default", [_tensor(name), back])
+            self.add(own, "expand.default", [_tensor(f"{own}.permuted"), whole])
 
     def add(self, name: str, overload: str, arguments: list[Any]) -> None:
         """A call that is no node."""
@@ -212,15 +217,32 @@ class Calls:
         arguments = [(None, self.argument(value)) for value in node.args]
         arguments += [(name, self.argument(value)) for name, value in node.kwargs.items()]
         results = [self.stated(value) for value in tree_leaves(node.meta.get("val"))]
-        self.calls.append((node.name, overload(node), arguments, results, line(node), scope(node)))
+        self.calls.append((self.name(node), overload(node), arguments, results, line(node), scope(node)))
+
+    def add_gradients(self, name: str, loss: tuple[str, int], of: list[tuple[str, int]]) -> None:
+        """The gradients of a number with respect to tensors."""
+        self.add(name, "gradients", [_tensor(*loss), [_tensor(*one) for one in of]])
+
+    def name(self, node: Node) -> str:
+        return self.prefixes.get(node.graph, "") + node.name
+
+    def place(self, node: Node) -> tuple[str, int]:
+        """The call that gives a value, and which of its results the value is."""
+        found = self.places.get(node)
+        if found is not None:
+            return found
+        if node.op == "call_function" and node.target is operator.getitem:
+            return self.place(node.args[0])[0], node.args[1]  # type: ignore[arg-type,return-value]
+        return self.name(node), 0
 
     def add_output(self, node: Node, order: Order) -> tuple[str, int]:
         """The output whose elements follow each other in this order."""
-        out, axes = place(node), order[0] if order else ()
+        out, axes = self.place(node), order[0] if order else ()
         if list(axes) == sorted(axes):
             return out
-        self.add(f"{node.name}.memory", "permute.default", [_tensor(*out), list(axes)])
-        return f"{node.name}.memory", 0
+        name = f"{self.name(node)}.memory"
+        self.add(name, "permute.default", [_tensor(*out), list(axes)])
+        return name, 0
 
     def stated(self, value: Any) -> tuple[str, list[Any]]:
         if not torch.is_tensor(value) or value.layout is not torch.strided:
@@ -233,7 +255,7 @@ class Calls:
     def argument(self, value: Any) -> Any:
         if isinstance(value, Node):
             stated = value.meta.get("val")
-            return self.argument(stated) if isinstance(stated, _NUMBERS) else _tensor(*place(value))
+            return self.argument(stated) if isinstance(stated, _NUMBERS) else _tensor(*self.place(value))
         if isinstance(value, (list, tuple)):
             return [self.argument(one) for one in value]
         if isinstance(value, torch.dtype):
@@ -246,10 +268,10 @@ class Calls:
         return plain if plain is None or isinstance(plain, (bool, int, str, dict)) else str(plain)
 
     def program(
-        self, name: str, outputs: list[tuple[str, int]], sizes: Sequence[tuple[str, int, int | None, int]] = ()
+        self, name: str, outputs: list[tuple[str, int]], sizes: Sequence[tuple[str, int, int | None, int]] = (), **more: Any
     ) -> str:
         """The JSON of `Program`."""
-        found = {"name": name, "sizes": sizes, "inputs": self.inputs, "calls": self.calls, "outputs": outputs}
+        found = {"name": name, "sizes": sizes, "inputs": self.inputs, "calls": self.calls, "outputs": outputs, **more}
         return json.dumps(found)
 
 
@@ -260,13 +282,6 @@ def _tensor(name: str, result: int = 0) -> dict[str, Any]:
 def _plain(size: Any) -> Any:
     """A size of a type: a number, or the text of an expression."""
     return size["size"] if isinstance(size, dict) else size
-
-
-def place(node: Node) -> tuple[str, int]:
-    """The call that gives a value, and which of its results the value is."""
-    if node.op == "call_function" and node.target is operator.getitem:
-        return node.args[0].name, node.args[1]  # type: ignore[union-attr,return-value]
-    return node.name, 0
 
 
 def is_call(node: Node) -> bool:
@@ -291,7 +306,7 @@ def refused(gm: GraphModule, values: dict[Node, Any], sizes: Sizes) -> dict[str,
             calls.add_node(node)
         elif node.target is operator.getitem and torch.is_tensor(node.meta.get("val")):
             # A result that an op here does not give is a fault of the op.
-            calls.add(node.name, "alias.default", [_tensor(*place(node))])
+            calls.add(node.name, "alias.default", [_tensor(*calls.place(node))])
             parts[node.name] = node.args[0].name
-    faults = Program(calls.program("graph", [])).check()
+    faults = native.Program(calls.program("graph", [])).check()
     return {parts.get(name, name): why for name, why in reversed(faults)}

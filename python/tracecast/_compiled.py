@@ -17,7 +17,6 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.utils._pytree import tree_leaves, tree_map
 
-from . import _native as native
 from ._capture import (
     Calls,
     Layout,
@@ -32,7 +31,7 @@ from ._capture import (
     refused,
     symbols_of,
 )
-from ._native import Error
+from ._loaded import Error, native
 from ._save import save
 from ._stats import counts
 
@@ -46,14 +45,17 @@ class Options:
 
     fullgraph: bool = False
     save: Path | None = None
+    device: str = "cpu"
 
     @staticmethod
     def of(given: dict[str, Any]) -> Options:
-        unknown = given.keys() - {"fullgraph", "save"}
+        unknown = given.keys() - {"fullgraph", "save", "device"}
         if unknown:
-            raise ValueError(f"tracecast has the options fullgraph and save, found {sorted(unknown)}")
-        save = given.get("save")
-        return Options(bool(given.get("fullgraph", False)), Path(save) if save is not None else None)
+            raise ValueError(f"tracecast has the options fullgraph, save and device, found {sorted(unknown)}")
+        save, device = given.get("save"), str(given.get("device", "cpu"))
+        if device not in native.devices():
+            raise ValueError(f"tracecast has the devices {', '.join(native.devices())}, found {device!r}")
+        return Options(bool(given.get("fullgraph", False)), Path(save) if save is not None else None, device)
 
 
 def compile_graph(gm: GraphModule, kind: str, options: Options) -> Callable[[list[Any]], Any]:
@@ -192,7 +194,7 @@ class Compiled:
         for is_sized in (True, False) if named_sizes else (False,):
             try:
                 text = record(named, named_sizes) if is_sized else record(numbers_of(symbols_of(values)), [])
-                program = native.Program(text).compile(torch.get_num_threads())
+                program = native.Program(text).compile(torch.get_num_threads(), self.options.device)
                 executable = program.at(given if is_sized else [], *layouts)
             except (Error, ValueError):
                 if is_sized:
