@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use tracecast_ir::DType;
-use tracecast_ir::kernel::FormKind;
+use tracecast_ir::kernel::{Capabilities, FormKind};
 use tracecast_ir::policy::{Accepted, DeviceType, PolicySet, Region, Site};
 use tracecast_runtime::{Device, DeviceId, Error, Kind, Registry, Result, ScalerRecorder};
 
@@ -17,15 +17,17 @@ pub(crate) struct Home {
     pub(crate) device: Site,
     /// What is registered, and the kind of this device.
     kinds: Vec<Kind>,
-    /// The forms of kernels that it has code for.
-    pub(crate) forms: Vec<FormKind>,
+    /// What its kernels can do.
+    pub(crate) capabilities: Capabilities,
 }
 
 impl Home {
     /// That of a device which every process has: the CPU and the interpreter.
     pub(crate) fn built_in(name: &str, registry: &Registry) -> Self {
         let (device, kinds) = (DeviceType::Cpu.into(), registry.kinds());
-        Home { name: name.to_owned(), device, kinds, forms: FormKind::ALL.to_vec() }
+        let capabilities =
+            Capabilities { forms: FormKind::ALL.to_vec(), ..Capabilities::default() };
+        Home { name: name.to_owned(), device, kinds, capabilities }
     }
 
     /// That of a device at hand, whether it is registered or not.
@@ -35,10 +37,10 @@ impl Home {
     /// its regions is none that they take.
     pub(crate) fn of(device: &dyn Device, registry: &Registry) -> Result<Self> {
         let id: DeviceId = device.name().parse()?;
-        let (mut kinds, forms) = (registry.kinds(), device.capabilities().forms);
+        let (mut kinds, capabilities) = (registry.kinds(), device.capabilities());
         if let Some(own) = kinds.iter().find(|kind| *kind.name == *id.name()) {
             let device = Site { kind: own.device_type, ordinal: id.ordinal() };
-            return Ok(Home { name: id.name().to_owned(), device, kinds, forms });
+            return Ok(Home { name: id.name().to_owned(), device, kinds, capabilities });
         }
         let is_free = |ty: &DeviceType| kinds.iter().all(|kind| kind.device_type != *ty);
         let ty = device.serves().or_else(|| DeviceType::OUTSIDE.into_iter().find(is_free));
@@ -49,7 +51,7 @@ impl Home {
         amp.as_ref().map_or(Ok(()), |amp| amp.check(&name))?;
         let device = Site { kind: device_type, ordinal: id.ordinal() };
         kinds.push(Kind { name: name.as_str().into(), device_type, amp, devices: vec![id] });
-        Ok(Home { name, device, kinds, forms })
+        Ok(Home { name, device, kinds, capabilities })
     }
 
     /// PyTorch's policies, with what the kinds of devices add to them.

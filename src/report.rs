@@ -8,7 +8,7 @@ use tracecast_ir::kernel::Kernel;
 use tracecast_ir::{Attr, Graph, NodeId, ValueId, Verified};
 use tracecast_passes::Pipeline;
 use tracecast_passes::explain::Warning;
-use tracecast_runtime::{Executable, Made, MadeFrom, Program};
+use tracecast_runtime::{Executable, FallbackLaunch, Made, MadeFrom, Program};
 
 /// What became of a program on its way to an executable.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +44,8 @@ pub struct CompileReport {
     /// The text of the program after each pass, if
     /// [`Options::keep_history`](crate::Options::keep_history) asked for it.
     pub history: Vec<(String, String)>,
+    /// The launches of a run on the [fallback](crate::Options::fallback), in order.
+    pub fallback: Vec<FallbackLaunch>,
     /// What was odd but no error: what tracing noticed, and numbers that do not fit the precision
     /// chosen for them.
     pub warnings: Vec<Warning>,
@@ -100,6 +102,7 @@ impl CompileReport {
     pub(crate) fn loaded(&mut self, executable: &Executable, time: Duration) {
         self.load = time;
         self.kept_bytes = executable.kept_bytes();
+        self.fallback = executable.fallback_launches().collect();
         let code = |(kernel, made): (&Kernel, Option<&Made>)| KernelCode {
             name: kernel.name.clone(),
             form: kernel.form_name(),
@@ -165,6 +168,9 @@ impl fmt::Display for CompileReport {
                 }
                 None => writeln!(f, "{:>9}  {:>7} bytes  {}", "–", "–", kernel.form)?,
             }
+        }
+        for FallbackLaunch { kernel, reason, bytes } in &self.fallback {
+            writeln!(f, "fallback: @{kernel}, {bytes} bytes copied: {reason}")?;
         }
         self.warnings_of_cache().try_for_each(|why| writeln!(f, "code cache: {why}"))
     }

@@ -74,7 +74,7 @@ struct Crate {
 }
 
 const CRATES: [Crate; 12] = [
-    Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 46_180, most_flat: 15 },
+    Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 46_291, most_flat: 15 },
     Crate {
         name: "tracecast-aten",
         folder: "aten",
@@ -93,7 +93,7 @@ const CRATES: [Crate; 12] = [
         name: "tracecast-passes",
         folder: "passes",
         knows: &["tracecast-ir"],
-        budget: 10_960,
+        budget: 11_185,
         most_flat: 9,
     },
     Crate {
@@ -107,7 +107,7 @@ const CRATES: [Crate; 12] = [
         name: "tracecast-runtime",
         folder: "runtime",
         knows: &["tracecast-ir"],
-        budget: 11_720,
+        budget: 12_136,
         most_flat: 16,
     },
     Crate {
@@ -120,7 +120,7 @@ const CRATES: [Crate; 12] = [
             "tracecast-runtime",
             "tracecast-codegen",
         ],
-        budget: 20_150,
+        budget: 20_245,
         most_flat: 12,
     },
     Crate {
@@ -133,7 +133,7 @@ const CRATES: [Crate; 12] = [
             "tracecast-runtime",
             "tracecast-codegen",
         ],
-        budget: 4_405,
+        budget: 4_422,
         most_flat: 23,
     },
     Crate {
@@ -168,7 +168,7 @@ const CRATES: [Crate; 12] = [
         folder: "examples/sim-npu",
         // The tool for its binary alone, which is a feature.
         knows: &["tracecast-runtime", "tracecast-cli"],
-        budget: 2_900,
+        budget: 2_925,
         most_flat: 12,
     },
 ];

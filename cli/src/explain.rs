@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use tracecast::Precision;
-use tracecast::explain::{Explanation, html, json};
-use tracecast_passes::{PassOptions, explain::explain};
+use tracecast::explain::{Explanation, explain_with, html, json};
+use tracecast_passes::PassOptions;
 use tracecast_runtime::files;
 
 use crate::devices;
@@ -45,6 +45,10 @@ pub(crate) struct Explain {
     #[arg(long, value_name = "DEVICE", value_parser = devices::named)]
     device: Option<String>,
 
+    /// Also lists what runs on this device because `--device` refuses it
+    #[arg(long, value_name = "DEVICE", value_parser = devices::named, requires = "device")]
+    fallback: Option<String>,
+
     /// `exact` rounds wherever PyTorch does; `optimised` leaves out what would be rounded between
     /// ops of one kernel
     #[arg(long, value_name = "PRECISION", default_value_t)]
@@ -56,6 +60,7 @@ impl Explain {
     pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
         let on = devices::options();
         let on = self.device.iter().fold(on, |on, device| on.device(device));
+        let on = self.fallback.iter().fold(on, |on, device| on.fallback(device));
         let options = PassOptions {
             policies: Some(self.program.policies()?),
             fold: !self.no_fold,
@@ -63,8 +68,10 @@ impl Explain {
             ..on.passes()
         };
         let graphs = self.program.read_for(self.device.as_deref())?;
-        let explained: Vec<Explanation> =
-            graphs.iter().map(|graph| explain(graph, &options)).collect::<Result<_, _>>()?;
+        let explained: Vec<Explanation> = graphs
+            .iter()
+            .map(|graph| explain_with(graph, &on, &options))
+            .collect::<Result<_, _>>()?;
         if let Some(path) = &self.html {
             files::replace(path, html(&explained).as_bytes())
                 .map_err(|error| Failure::in_file(path, error))?;

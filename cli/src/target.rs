@@ -21,6 +21,11 @@ pub(crate) struct Target {
     #[arg(long, value_name = "DEVICE", default_value = devices::FIRST, value_parser = devices::named)]
     device: String,
 
+    /// Another device for the kernels that this one refuses, such as `reference`; without it they
+    /// are an error
+    #[arg(long, value_name = "DEVICE", value_parser = devices::named)]
+    fallback: Option<String>,
+
     /// Threads of the CPU; 0 for one per core
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(..=1024))]
     threads: u16,
@@ -60,6 +65,10 @@ impl Target {
             .store_all(self.store_all);
         #[cfg(feature = "cpu")]
         let options = options.vectors(self.vectors());
+        let options = match &self.fallback {
+            Some(fallback) => options.fallback(fallback),
+            None => options,
+        };
         match &self.code_cache {
             Some(folder) => options.code_cache(folder),
             None => options,

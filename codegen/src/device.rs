@@ -140,7 +140,11 @@ impl Device for CpuDevice {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { sizes: FormKind::ALL.to_vec(), forms: FormKind::ALL.to_vec() }
+        Capabilities {
+            sizes: FormKind::ALL.to_vec(),
+            forms: FormKind::ALL.to_vec(),
+            ..Capabilities::default()
+        }
     }
 
     fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>> {

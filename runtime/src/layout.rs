@@ -91,9 +91,9 @@ pub(crate) struct Abilities {
 }
 
 impl Abilities {
-    /// Those of a device.
-    pub(crate) fn of(device: &dyn Device) -> Self {
-        let waits = device.queue().is_some();
+    /// Those of a device. Where some kernels run elsewhere, a launch may fail by a copy.
+    pub(crate) fn of(device: &dyn Device, is_partly_away: bool) -> Self {
+        let waits = device.queue().is_some() || is_partly_away;
         Abilities {
             in_place: device.launches_are_infallible() && !waits,
             loans: device.takes_loans() && !waits,

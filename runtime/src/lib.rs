@@ -50,7 +50,7 @@ pub use device::{
     ScaleUpdate, ScalerRecorder, SharedQueue, Timeline,
 };
 pub use error::{Error, Result};
-pub use executable::{ExchangeTiming, Executable, Family, Session, Timing};
+pub use executable::{ExchangeTiming, Executable, FallbackLaunch, Family, Session, Timing};
 pub use limits::Limits;
 pub use loan::HostLoan;
 pub use memory::{HostMemory, Memory, Span};
@@ -64,4 +64,4 @@ pub use tensor::{Element, Tensor};
 /// The language: what a device needs of it is re-exported, so that its crate depends on this one
 /// alone.
 pub use tracecast_ir as ir;
-pub use tracecast_ir::kernel::Capabilities;
+pub use tracecast_ir::kernel::{Capabilities, KernelLimits};

@@ -93,7 +93,7 @@ fn finish(
     planned();
     options.check_memory(program.name(), program.peak_bytes())?;
     let start = Instant::now();
-    let executable = program.load(options.target()?)?; // compile each kernel, allocate
+    let executable = program.load_with(options.target()?, options.fallback_target()?)?; // compile each kernel, allocate
     let executable =
         executable.strict(options.is_strict()).reuse_outputs(options.does_reuse_outputs());
     options.check_run(&executable)?;

@@ -74,7 +74,9 @@ pub fn compile_sized_reported(
     let start = Instant::now();
     let program = Program::plan_in_buckets(&kernels, options.bucket())?;
     report.planned(&kernels, &program, start.elapsed());
-    let family = program.load_sized(options.target()?)?.strict(options.is_strict());
+    let family = program
+        .load_sized_with(options.target()?, options.fallback_target()?)?
+        .strict(options.is_strict());
     let family = family.reuse_outputs(options.does_reuse_outputs());
     let (options, kept) = (options.clone(), Mutex::default());
     Ok((SizedProgram { kernels, family, options, kept }, report))

@@ -1,8 +1,8 @@
 //! An [`Explanation`] as one object of JSON.
 
 use super::{
-    AgainNote, CastNote, CheckpointNote, Explanation, KernelCost, MadeCast, MemoryNote, OpNote,
-    PeakNote, Warning, Width,
+    AgainNote, AwayNote, CastNote, CheckpointNote, Explanation, KernelCost, MadeCast, MemoryNote,
+    OpNote, PeakNote, Warning, Width,
 };
 use std::fmt::{Display, Write};
 use tracecast_ir::Reason;
@@ -46,6 +46,16 @@ pub fn json(explained: &Explanation) -> String {
         .list("again", explained.again.iter().map(again))
         .list("checkpoints", explained.checkpoints.iter().map(checkpoint))
         .list("warnings", explained.warnings.iter().map(warning));
+    if let Some(fallback) = &explained.fallback {
+        object.text("fallback_device", &fallback.device);
+        object.list("fallback", fallback.launches.iter().map(away));
+    }
+    object.finish()
+}
+
+fn away(note: &AwayNote) -> String {
+    let mut object = Object::default();
+    object.text("kernel", &note.kernel).number("bytes", note.bytes).text("reason", &note.reason);
     object.finish()
 }
 

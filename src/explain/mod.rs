@@ -28,19 +28,57 @@ mod json;
 pub use html::html;
 pub use json::json;
 pub use tracecast_passes::explain::{
-    AgainNote, CastNote, CheckpointNote, Explanation, HomeNote, Keep, KernelCost, MadeCast,
-    MemoryNote, OpNote, PeakNote, UnknownNode, Warning, WarningKind, Why, Width,
+    AgainNote, AwayNote, CastNote, CheckpointNote, Explanation, FallbackNote, HomeNote, Keep,
+    KernelCost, MadeCast, MemoryNote, OpNote, PeakNote, UnknownNode, Warning, WarningKind, Why,
+    Width,
 };
 pub use tracecast_passes::fuse::Home;
 
 use crate::error::Result;
 use crate::options::Options;
 use tracecast_ir::Graph;
+use tracecast_passes::{PassOptions, standard};
+use tracecast_runtime::{FallbackLaunch, Program};
 
 /// Explains a traced program, as it would be compiled with these options.
 ///
 /// # Errors
 /// What is wrong with the program, or the pass that could not finish.
 pub fn explain(graph: &Graph, options: &Options) -> Result<Explanation> {
-    Ok(tracecast_passes::explain::explain(graph, &options.passes())?)
+    explain_with(graph, options, &options.passes())
+}
+
+/// As [`explain`], with passes that are told something else than the options say.
+///
+/// # Errors
+/// As those of [`explain`].
+pub fn explain_with(graph: &Graph, options: &Options, passes: &PassOptions) -> Result<Explanation> {
+    let mut explained = tracecast_passes::explain::explain(graph, passes)?;
+    explained.fallback = fallback(graph, options, passes)?;
+    Ok(explained)
+}
+
+/// What runs on the fallback of the options: of a program whose sizes are names, with its traced
+/// values.
+fn fallback(
+    graph: &Graph,
+    options: &Options,
+    passes: &PassOptions,
+) -> Result<Option<FallbackNote>> {
+    let (Some(name), Some(fallback)) = (options.fallback_name(), options.fallback_target()?) else {
+        return Ok(None);
+    };
+    let graph = match graph.sizes().names().is_empty() {
+        true => graph.clone(),
+        false => graph.at(&graph.sizes().hints())?,
+    };
+    let kernels = standard(passes).run(graph, |_, _, _| ())?;
+    let program = Program::plan_in_buckets(&kernels, options.bucket())?;
+    let program = program.load_with(options.target()?, Some(fallback))?;
+    let note = |launch: FallbackLaunch| {
+        let FallbackLaunch { kernel, reason, bytes } = launch;
+        AwayNote { kernel, bytes, reason }
+    };
+    let launches = program.fallback_launches().map(note).collect();
+    Ok(Some(FallbackNote { device: name.to_owned(), launches }))
 }

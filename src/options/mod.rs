@@ -57,6 +57,7 @@ pub struct Options {
     infers_sizes: bool,
     bucket: usize,
     registry: Option<Arc<Registry>>,
+    fallback: Option<String>,
     opened: Arc<Opened>,
 }
 
@@ -111,6 +112,7 @@ impl Options {
             infers_sizes: true,
             bucket: 1 << 20,
             registry: None,
+            fallback: None,
             opened: Arc::default(),
         }
     }
@@ -134,6 +136,19 @@ impl Options {
     #[must_use]
     pub fn on(mut self, device: Arc<dyn Device>) -> Self {
         self.device = Choice::Given(device);
+        self.closed()
+    }
+
+    /// With another device for the kernels that the device refuses: `reference`, `cpu`, or a
+    /// registered one without a queue. Without one, as is the default, a refused kernel is an error
+    /// that names all of them.
+    ///
+    /// Each launch there copies what it reads, and copies back what it writes.
+    /// [`CompileReport::fallback`](crate::CompileReport::fallback) and
+    /// [`Explanation::fallback`](crate::explain::Explanation::fallback) list these launches.
+    #[must_use]
+    pub fn fallback(mut self, device: impl Into<String>) -> Self {
+        self.fallback = Some(device.into());
         self.closed()
     }
 
@@ -477,6 +492,7 @@ impl fmt::Debug for Options {
             .field("compile_threads", &self.compile_threads)
             .field("sizes", &self.sizes)
             .field("infers_sizes", &self.infers_sizes)
+            .field("fallback", &self.fallback)
             .finish_non_exhaustive()
     }
 }

@@ -70,6 +70,19 @@ impl Options {
         Ok(self.opened.device.get_or_init(|| device).clone())
     }
 
+    /// The device for kernels that the device refuses, if one was chosen.
+    ///
+    /// # Errors
+    /// If no device has the name.
+    pub(crate) fn fallback_target(&self) -> Result<Option<Arc<dyn Device>>> {
+        self.fallback.as_ref().map(|name| self.open(name)).transpose()
+    }
+
+    /// The name of that device.
+    pub(crate) fn fallback_name(&self) -> Option<&str> {
+        self.fallback.as_deref()
+    }
+
     fn open(&self, name: &str) -> Result<Arc<dyn Device>> {
         Ok(match name {
             #[cfg(feature = "cpu")]
@@ -90,16 +103,19 @@ impl Options {
 
     /// What the passes are told.
     pub fn passes(&self) -> PassOptions {
+        // A trace says that there is no such device.
+        let known = self.known().map(|(home, _)| home.capabilities.clone());
+        let capabilities = known.unwrap_or_default();
         PassOptions {
             policies: Some(self.policies()),
             precision: self.precision,
             fold: self.fold,
-            // A trace says that there is no such device.
-            forms: self.known().map(|(home, _)| home.forms.clone()).unwrap_or_default(),
+            forms: capabilities.forms,
             fusion: Settings {
                 prices: Prices::CPU,
                 store_all: self.store_all,
                 plan_memory: self.plan_memory,
+                limits: capabilities.limits,
             },
         }
     }

@@ -5,9 +5,10 @@ use crate::{Case, TestFile};
 use crate::{devices, values};
 use std::fmt::Write;
 use std::sync::Arc;
+use tracecast_ir::kernel::KernelLimits;
 use tracecast_ir::policy::{DeviceType, Policy, PolicySet, Region, Target};
 use tracecast_ir::text::{DeviceKind, ParseOptions, Printer, parse_under, parse_with};
-use tracecast_ir::{Graph, Stage, Verified, verify};
+use tracecast_ir::{DType, Graph, Stage, Verified, verify};
 use tracecast_passes::{Pass, PassOptions, Pipeline, Precision, standard};
 
 /// What a file does with each of its cases.
@@ -96,9 +97,10 @@ fn check(file: &TestFile, case: &Case) -> Result<String, String> {
 
 /// `test PASS [after=PASS,PASS] [no-fold] [no-forms] [optimised] [show=…] [error]`: the graph, read
 /// as it is printed after other passes, behind this one; with `error`, why this one refuses it;
-/// with `no-forms`, for a device that has code for none that there is a choice about.
+/// with `no-forms`, for a device that has code for none that there is a choice about; with
+/// `limits=numbers`, for one that holds f32 and bf16 in memory, in six operands.
 fn pass(file: &TestFile, case: &Case) -> Result<String, String> {
-    file.knows(&["after", "no-fold", "no-forms", "optimised", "show", "error"])?;
+    file.knows(&["after", "no-fold", "no-forms", "limits", "optimised", "show", "error"])?;
     let graph = parse_with(&case.text, &options(true)).map_err(|e| e.to_string())?;
     let graph = stage_of(graph)?;
     match run_passes(file, graph, Some(&file.command)) {
@@ -120,7 +122,7 @@ fn autocast(file: &TestFile, case: &Case) -> Result<String, String> {
 /// `test pipeline until=PASS [device=cuda dtype=bf16] [no-fold] [optimised] [show=…]`: the traced
 /// graph behind the standard passes.
 fn pipeline(file: &TestFile, case: &Case) -> Result<String, String> {
-    file.knows(&["until", "device", "dtype", "no-fold", "optimised", "show"])?;
+    file.knows(&["until", "device", "dtype", "no-fold", "limits", "optimised", "show"])?;
     let until = file.option("until").ok_or("expected `until=PASS`")?;
     let graph = up_to(file, until)?
         .run(traced(file, case, None)?, |_, _, _| ())
@@ -296,6 +298,14 @@ pub(crate) fn pipeline_options(file: &TestFile) -> PassOptions {
         PassOptions { fold: !file.flag("no-fold"), precision, ..PassOptions::default() };
     if file.flag("no-forms") {
         options.forms.clear();
+    }
+    match file.option("limits") {
+        Some("numbers") => {
+            let dtypes: &[DType] = &[DType::F32, DType::BF16];
+            options.fusion.limits = KernelLimits { dtypes, most_operands: 6, ..KernelLimits::NONE };
+        }
+        Some(other) => panic!("`limits` knows numbers, found `{other}`"),
+        None => {}
     }
     options
 }

@@ -12,11 +12,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tracecast_runtime::ir::kernel::Kernel;
+use tracecast_runtime::ir::kernel::{FormKind, Kernel};
 use tracecast_runtime::{
-    AmpSupport, Arg, Bound, Device, DeviceId, Error, Fault, Guard, Launch, Memory, MemoryStats,
-    Result, SharedQueue,
+    AmpSupport, Arg, Bound, Capabilities, Device, DeviceId, Error, Fault, Guard, KernelLimits,
+    Launch, Memory, MemoryStats, Result, SharedQueue,
 };
+
+/// The forms that there is code for.
+const FORMS: [FormKind; 2] = [FormKind::Nest, FormKind::Contract];
 
 /// One chip.
 pub struct Npu {
@@ -92,6 +95,16 @@ impl Device for Npu {
 
     fn amp(&self) -> Option<AmpSupport> {
         Some(amp_of(self.settings.memories))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let limits = KernelLimits {
+            forms: &FORMS,
+            dtypes: self.settings.memories.dtypes(),
+            most_operands: self.settings.most_operands,
+            ..KernelLimits::NONE
+        };
+        Capabilities { limits, ..Capabilities::default() }
     }
 
     fn queue(&self) -> Option<&SharedQueue> {

@@ -75,10 +75,19 @@ pub struct Settings {
     pub memory: usize,
     /// The dtypes that may lie there.
     pub memories: Memories,
+    /// How many operands a kernel may have.
+    pub most_operands: usize,
     /// How many steps are given to a chip before the first has ended.
     pub in_flight: usize,
     /// How long a wait may take.
     pub patience: Duration,
+}
+
+impl Settings {
+    /// The smallest chips: numbers alone in memory, and six operands.
+    pub fn strict() -> Self {
+        Settings { memories: Memories::Numbers, most_operands: 6, ..Settings::default() }
+    }
 }
 
 impl Default for Settings {
@@ -88,6 +97,7 @@ impl Default for Settings {
             count: 2,
             memory: 64 << 20,
             memories: Memories::default(),
+            most_operands: usize::MAX,
             in_flight: 3,
             patience: Duration::from_secs(60),
         }

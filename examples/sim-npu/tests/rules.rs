@@ -315,7 +315,7 @@ fn a_strict_chip_says_what_it_cannot_hold() {
     assert_eq!(run(|x| x.relu() * 3.0).unwrap(), [3.0, 0.0]);
     let refused = run(|x| x.gt(0.0)).unwrap_err().to_string();
     assert!(refused.contains("npu:1") && refused.contains("@gt"), "{refused}");
-    assert!(refused.contains("its memory holds numbers only, found bool"), "{refused}");
+    assert!(refused.contains("its memory holds f32, bf16 only, found bool"), "{refused}");
 }
 
 #[test]

@@ -62,6 +62,7 @@ mod function;
 pub mod half;
 pub mod index;
 pub(crate) mod interpret;
+mod limits;
 pub mod line;
 pub mod math;
 pub mod narrow;
@@ -76,6 +77,7 @@ pub use checked::Checked;
 pub use cost::Cost;
 pub use forms::*;
 pub use function::{Code, Definition, Function, PerFunction};
+pub use limits::KernelLimits;
 pub use reduction::{Combine, Extreme, Reduction};
 pub use scalar::{Body, Cmp, Inst, Scalar, ScalarOp, Val};
 
@@ -127,6 +129,8 @@ pub struct Capabilities {
     /// kernel is loaded all the same, so that only a form for which there is such a choice need be
     /// in the list.
     pub forms: Vec<FormKind>,
+    /// What all of its kernels are limited to.
+    pub limits: KernelLimits,
 }
 
 /// A buffer that a kernel writes.

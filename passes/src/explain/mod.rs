@@ -83,8 +83,31 @@ pub struct Explanation {
     pub checkpoints: Vec<CheckpointNote>,
     /// The bytes that kernels read and write in a run only because of casts.
     pub moved: usize,
+    /// The launches that run on another device because this one refuses their kernels, if they
+    /// were looked up, and the name of that device.
+    pub fallback: Option<FallbackNote>,
     /// The traced program as text.
     pub text: String,
+}
+
+/// What runs on another device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FallbackNote {
+    /// The name of that device.
+    pub device: String,
+    /// In the order of a run.
+    pub launches: Vec<AwayNote>,
+}
+
+/// A launch on another device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwayNote {
+    /// The kernel.
+    pub kernel: String,
+    /// The bytes copied there and back.
+    pub bytes: usize,
+    /// Why the device of the program refuses the kernel.
+    pub reason: String,
 }
 
 impl Explanation {
@@ -165,6 +188,7 @@ pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Pass
         again: memory::again(graph, &names, &placed, &housed.again),
         checkpoints,
         moved: found.moved(),
+        fallback: None,
         text: graph.to_string(),
     })
 }

@@ -32,7 +32,7 @@ impl Explanation {
         let path = if name.contains('/') { name.to_owned() } else { format!("/{name}") };
         let mut about = Explanation { about: Some(name.to_owned()), ..self.clone() };
         about.kernels.clear();
-        about.peak = None;
+        (about.peak, about.fallback) = (None, None);
         about.ops.retain(|op| op.has_value(&value) || op.name == path);
         if let Some(op) = about.ops.first() {
             let node = op.node;

@@ -1,9 +1,10 @@
 //! The text of an [`Explanation`]: a summary, each op with its casts, what the kernels cost, what
 //! they write and why, what they compute again, the warnings.
 
-use super::Explanation;
 use super::casts::CastNote;
 use super::ops::{OpNote, Why, Width};
+use super::{AwayNote, Explanation, FallbackNote};
+use std::collections::BTreeSet;
 use std::fmt::{self, Formatter};
 use tracecast_ir::Reason;
 
@@ -40,6 +41,9 @@ impl fmt::Display for Explanation {
         }
         for note in &self.checkpoints {
             writeln!(f, "checkpoint region: {note}")?;
+        }
+        if let Some(fallback) = &self.fallback {
+            write!(f, "{fallback}")?;
         }
         if !self.warnings.is_empty() {
             writeln!(f)?;
@@ -126,6 +130,24 @@ fn listed(f: &mut Formatter<'_>, kinds: &[(usize, &str)]) -> fmt::Result {
 
 fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// How many launches there are, and each.
+impl fmt::Display for FallbackNote {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let FallbackNote { device, launches } = self;
+        let kernels: BTreeSet<&str> = launches.iter().map(|l| l.kernel.as_str()).collect();
+        let bytes = launches.iter().map(|launch| launch.bytes).sum();
+        let count = launches.len();
+        let (distinct, s) = (kernels.len(), if kernels.len() == 1 { "" } else { "s" });
+        let es = if count == 1 { "" } else { "es" };
+        let bytes = plural(bytes, "byte");
+        writeln!(f, "on {device}: {distinct} kernel{s} of {count} launch{es}, {bytes} copied")?;
+        for AwayNote { kernel, bytes, reason } in launches {
+            writeln!(f, "on {device}: @{kernel}, {} copied: {reason}", plural(*bytes, "byte"))?;
+        }
+        Ok(())
+    }
 }
 
 /// `%2 matmul : bf16[4, 8]`, or `%2 (%hidden) matmul` where the text calls it so, and, on the next

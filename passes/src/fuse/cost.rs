@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::ops::AddAssign;
+use tracecast_ir::kernel::KernelLimits;
 use tracecast_ir::kernel::build::lowering;
 use tracecast_ir::op::Lower;
 use tracecast_ir::{Graph, NodeId};
@@ -87,11 +88,18 @@ pub struct Settings {
     /// True to order kernels so that fewer bytes lie between them; false to keep the order of
     /// recording.
     pub plan_memory: bool,
+    /// What the kernels of the device are limited to.
+    pub limits: KernelLimits,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { prices: Prices::default(), store_all: false, plan_memory: true }
+        Settings {
+            prices: Prices::default(),
+            store_all: false,
+            plan_memory: true,
+            limits: KernelLimits::NONE,
+        }
     }
 }
 

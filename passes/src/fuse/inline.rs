@@ -81,9 +81,11 @@ impl Reach {
             .collect();
         for &n in live.iter().rev() {
             let own = std::mem::take(&mut reads[n.index()]);
-            if own.single > 0 && !own.guarded && self.inline[n.index()] && is_choice(graph, n) {
+            let is_choice =
+                is_choice(graph, n) && self.program.limits.holds(graph.node(n).results[0].dtype);
+            if own.single > 0 && !own.guarded && self.inline[n.index()] && is_choice {
                 self.inline[n.index()] = false;
-            } else if own.guarded && self.inline[n.index()] && is_choice(graph, n) {
+            } else if own.guarded && self.inline[n.index()] && is_choice {
                 let weighed = self.weigh(graph, n, &chains[n.index()], &own);
                 let prices = &self.program.prices;
                 let [stored, again] =
@@ -120,6 +122,10 @@ impl Reach {
             self.inline[n.index()] = match lowering(graph, n) {
                 Some(Lower::View(_) | Lower::Windows) => true,
                 Some(Lower::Map(_)) if args.is_empty() || is_widening(graph, n) => true,
+                // The memory of the device has no such elements.
+                Some(Lower::Map(_)) if !program.limits.holds(graph.node(n).results[0].dtype) => {
+                    true
+                }
                 Some(Lower::Map(map)) => {
                     let most = bytes(&graph.node(n).results[0]).saturating_mul(MOST_READ);
                     let is_apart = maps >= FEW_APART && self.is_stepped_over(graph, n);

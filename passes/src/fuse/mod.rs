@@ -34,6 +34,7 @@ mod reach;
 mod segments;
 mod steps;
 mod users;
+mod within;
 
 pub use cost::{Cost, Prices, Settings, Weighed};
 pub(crate) use forecast::{Forecast, Foreseen};
@@ -115,7 +116,10 @@ struct Fused<'f> {
 impl<'f> Fused<'f> {
     fn of(graph: &Graph, forecast: &'f Forecast) -> Result<Self, TraceError> {
         let mut apart = FxHashMap::default();
-        let made = needed(graph, kernels(graph, forecast, &mut apart)?);
+        let made = kernels(graph, forecast, &mut apart)?;
+        let made = within::within(graph, forecast, made, &mut apart)
+            .map_err(|(node, message)| error(graph, node, message))?;
+        let made = needed(graph, made);
         let (groups, kernels): (Vec<_>, Vec<_>) =
             made.into_iter().map(|(group, k)| ((group, k.outputs.clone()), k)).unzip();
         let Forecast { inline, weighed, settings, .. } = forecast;

@@ -5,6 +5,7 @@ use super::exchanges::Exchanges;
 use super::largest::Magnitudes;
 use super::steps::steps;
 use super::users::Users;
+use tracecast_ir::kernel::KernelLimits;
 use tracecast_ir::kernel::build::lowering;
 use tracecast_ir::op::Lower;
 use tracecast_ir::{Graph, NodeId};
@@ -24,6 +25,7 @@ pub(super) struct Program {
     /// The ways to what ranks exchange.
     pub(super) exchanges: Exchanges,
     pub(super) prices: Prices,
+    pub(super) limits: KernelLimits,
 }
 
 impl Program {
@@ -44,7 +46,8 @@ impl Program {
         let step = steps(graph, &live, &users);
         let magnitudes = Magnitudes::of(graph, &live, &is_root, &users);
         let exchanges = Exchanges::of(graph, &live);
-        Program { live, is_root, users, step, magnitudes, exchanges, prices: settings.prices }
+        let Settings { prices, limits, .. } = *settings;
+        Program { live, is_root, users, step, magnitudes, exchanges, prices, limits }
     }
 }
 

@@ -37,7 +37,11 @@ pub(super) fn merge(graph: &Graph, kernels: Vec<Built>, settings: &Settings) -> 
         let (class, flat) = (Rc::new(class), Flat { built, number, size, inputs });
         let known = of_class.entry(class.clone()).or_default();
         let waits = |team: &Team| class.takes_largest() && between.any(team.number(), number);
-        let fits = |t: &usize| teams[*t].takes(&flat) && !waits(&teams[*t]);
+        let fits = |t: &usize| {
+            let team = &teams[*t];
+            let fits = team.operands_with(&flat) <= settings.limits.most_operands;
+            fits && team.takes(&flat) && !waits(team)
+        };
         let team = known.iter().copied().find(fits);
         let team = team.unwrap_or_else(|| {
             known.push(teams.len());
@@ -97,6 +101,13 @@ impl Team {
     fn takes(&self, flat: &Flat) -> bool {
         flat.inputs.iter().all(|v| !self.replaces.contains(v))
             && flat.replaced(&self.class).all(|v| !self.reads.contains(&v))
+    }
+
+    /// How many operands its kernel has with one more member.
+    fn operands_with(&self, flat: &Flat) -> usize {
+        let new = flat.inputs.iter().filter(|v| !self.reads.contains(v)).count();
+        let outputs = self.class.updates.len() * (self.members.len() + 1);
+        self.reads.len() + new + outputs + usize::from(self.class.when.is_some())
     }
 
     fn add(&mut self, flat: Flat) {

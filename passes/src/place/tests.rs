@@ -12,6 +12,7 @@ use crate::fuse::{Forecast, Prices, Settings};
 use crate::{Pass, Simplify};
 use dice::Dice;
 use std::sync::Arc;
+use tracecast_ir::kernel::KernelLimits;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::{DType, Stage, TensorType, Tracer, Verified, verify};
 
@@ -54,7 +55,12 @@ fn program(dice: &mut Dice) -> Verified {
 }
 
 /// As `Settings::default`.
-const FUSION: Settings = Settings { prices: Prices::CPU, store_all: false, plan_memory: true };
+const FUSION: Settings = Settings {
+    prices: Prices::CPU,
+    store_all: false,
+    plan_memory: true,
+    limits: KernelLimits::NONE,
+};
 
 #[test]
 fn no_other_choice_of_copies_is_cheaper() {

@@ -1,8 +1,10 @@
 //! [`Command`]: what a step of a run does, tied to its places.
 
+use super::away::AwayCall;
 use crate::device::{Arg, Bound, Device, Queue};
 use crate::error::{Error, Result};
 use crate::memory::Span;
+use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a step of a run does, tied to its places.
@@ -54,7 +56,10 @@ impl Command {
     /// Gives it to a queue.
     pub(super) fn give(&self, step: &Arc<str>, queue: &mut dyn Queue) -> Result<()> {
         match self {
-            Command::Run(bound) => queue.launch(step, bound),
+            Command::Run(bound) => match (&**bound as &dyn Any).downcast_ref::<AwayCall>() {
+                Some(away) => away.give(queue).map_err(|error| named(error, step)),
+                None => queue.launch(step, bound),
+            },
             Command::Copy(from, to) => queue.copy(from, to),
         }
     }
@@ -81,5 +86,16 @@ impl Bound for ThroughHost {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         self.device.download(&self.from.memory, self.from.at, &mut room)?;
         self.device.upload(&room, &self.to.memory, self.to.at)
+    }
+}
+
+/// Equal kernels are compiled once, under the name of the first: the error is to name the one that
+/// ran.
+pub(super) fn named(error: Error, step: &str) -> Error {
+    match error {
+        Error::Data { op, message, source_line, .. } => {
+            Error::Data { op, message, source_line, kernel: step.to_owned() }
+        }
+        other => other,
     }
 }

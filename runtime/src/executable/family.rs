@@ -1,7 +1,8 @@
 //! [`Family`]: a program whose sizes are names on a device, and its executables.
 
 use super::arenas::Arenas;
-use super::{Executable, contents_on, load};
+use super::load::{Loaded, load};
+use super::{Executable, contents_on};
 use crate::device::{Device, Launch};
 use crate::error::{Error, Result};
 use crate::layout::{Abilities, layout};
@@ -29,6 +30,9 @@ pub struct Family {
     schedule: Schedule,
     /// For each kernel its code, if that serves all sizes.
     launches: Vec<Option<Arc<dyn Launch>>>,
+    /// For each kernel with such code why the device refused it, if it did.
+    refused: Vec<Option<String>>,
+    fallback: Option<Arc<dyn Device>>,
     /// For each kernel whether it keeps its names.
     kept: Vec<bool>,
     arenas: Arc<Arenas>,
@@ -53,12 +57,22 @@ fn at_bounds(parts: &Parts) -> Option<Values> {
 }
 
 impl Family {
-    pub(crate) fn new(parts: Parts, contents: Vec<Value>, device: Arc<dyn Device>) -> Result<Self> {
+    pub(crate) fn new(
+        parts: Parts,
+        contents: Vec<Value>,
+        device: Arc<dyn Device>,
+        fallback: Option<Arc<dyn Device>>,
+    ) -> Result<Self> {
         parts.fits(&*device)?;
-        let able = Abilities::of(&*device);
+        // For some sizes it may be that some kernels run elsewhere.
+        let able = Abilities::of(&*device, fallback.is_some());
+        let limits = device.capabilities().limits;
         let schedule = schedule(&parts, able.in_place);
         let traced = layout(&parts, &schedule, able).arena;
-        let takes = |kernel: &Arc<Kernel>| kernel.names.is_empty() || device.takes_sizes(kernel);
+        let takes = |kernel: &Arc<Kernel>| {
+            let away = fallback.as_ref().filter(|_| limits.refuse(kernel).is_some());
+            kernel.names.is_empty() || away.unwrap_or(&device).takes_sizes(kernel)
+        };
         let kept: Vec<bool> = parts.kernels.iter().map(takes).collect();
         let made: Vec<Kernel> = parts
             .kernels
@@ -68,8 +82,11 @@ impl Family {
             .map(|(kernel, _)| kernel.renumbered())
             .collect();
         let start = Instant::now();
-        let mut loaded = load(&*device, &made.iter().collect::<Vec<_>>())?.into_iter();
-        let launches = kept.iter().map(|kept| kept.then(|| loaded.next()).flatten()).collect();
+        let loaded = load(&device, fallback.as_ref(), &made.iter().collect::<Vec<_>>())?;
+        let mut loaded = loaded.launches.into_iter().zip(loaded.refused);
+        let known = kept.iter().map(|kept| kept.then(|| loaded.next()).flatten().unzip());
+        let (launches, refused): (Vec<_>, Vec<_>) = known.unzip();
+        let refused = refused.into_iter().map(Option::flatten).collect();
         let compile_time = start.elapsed();
         let data = contents_on(&*device, contents)?;
         let most = at_bounds(&parts)
@@ -83,6 +100,8 @@ impl Family {
             able,
             schedule,
             launches,
+            refused,
+            fallback,
             kept,
             arenas,
             data,
@@ -121,16 +140,17 @@ impl Family {
         let missing = (0..parts.kernels.len()).filter(|kernel| launch(*kernel).is_none());
         let kernels: Vec<&Kernel> = missing.map(|kernel| &*parts.kernels[kernel]).collect();
         let start = Instant::now();
-        let mut loaded = if kernels.is_empty() {
-            Vec::new().into_iter()
-        } else {
-            load(&*self.device, &kernels)?.into_iter()
-        };
+        let loaded = load(&self.device, self.fallback.as_ref(), &kernels)?;
+        let mut loaded = loaded.launches.into_iter().zip(loaded.refused);
         let compile_time = self.compile_time + start.elapsed();
-        let launches = (0..parts.kernels.len())
-            .map(|kernel| launch(kernel).cloned().or_else(|| loaded.next()))
-            .collect::<Option<Vec<_>>>();
-        let launches = launches.ok_or_else(|| Error::Plan("a kernel has no code".to_owned()))?;
+        let known = |kernel: usize| {
+            let launch = launch(kernel)?.clone();
+            Some((launch, self.refused[kernel].clone()))
+        };
+        let all = (0..parts.kernels.len()).map(|kernel| known(kernel).or_else(|| loaded.next()));
+        let all = all.collect::<Option<Vec<_>>>();
+        let all = all.ok_or_else(|| Error::Plan("a kernel has no code".to_owned()))?;
+        let (launches, refused) = all.into_iter().unzip();
         let value = |name: &str| {
             let missing = || Error::Plan(format!("`{name}` has no value"));
             values.get(name).ok_or_else(missing)
@@ -140,7 +160,8 @@ impl Family {
         let sizes = parts.kernels.iter().map(of).collect::<Result<Vec<SmallVec<[i64; 4]>>>>()?;
         let memory = (self.arenas.clone(), self.data.clone());
         let program = Program { parts, layout, contents: Vec::new() };
-        let mut executable = Executable::of(program, self.device.clone(), launches, sizes, memory);
+        let loaded = Loaded { launches, refused };
+        let mut executable = Executable::of(program, self.device.clone(), loaded, sizes, memory);
         executable.compile_time = compile_time;
         Ok(executable.strict(self.strict).reuse_outputs(self.reuses_outputs))
     }

@@ -1,12 +1,14 @@
 //! [`Executable`]: a program whose kernels a device has compiled, ready to run.
 
 mod arenas;
+mod away;
 mod bytes;
 mod command;
 mod exchange;
 mod family;
 mod given;
 mod kept;
+mod load;
 mod queued;
 mod results;
 mod session;
@@ -15,6 +17,7 @@ mod workspace;
 
 pub use exchange::ExchangeTiming;
 pub use family::Family;
+pub use load::FallbackLaunch;
 pub use session::Session;
 pub use timing::Timing;
 
@@ -22,7 +25,7 @@ use crate::cancel;
 use crate::collective::{Collective, OneRank};
 use crate::device::{Device, Launch, Made, alloc};
 use crate::error::{Error, Result};
-use crate::layout::{Layout, Place, Step};
+use crate::layout::{Abilities, Layout, Place, Step};
 use crate::loan::HostLoan;
 use crate::memory::Memory;
 use crate::output_pool::OutputPool;
@@ -32,10 +35,12 @@ use crate::store::{Spares, Store};
 use crate::submitted::Input;
 use crate::tensor::Tensor;
 use arenas::Arenas;
-use command::Command;
+use away::{Transfer, transfers};
+use command::{Command, named};
 use exchange::Ranks;
 use given::{Given, Inputs};
 use kept::Kept;
+use load::Loaded;
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,6 +57,8 @@ pub struct Executable {
     program: Program,
     device: Arc<dyn Device>,
     launches: Vec<Arc<dyn Launch>>,
+    /// For each kernel why the device refused it, if it did: it runs on the fallback.
+    refused: Vec<Option<String>>,
     /// For each kernel the values of its names.
     sizes: Vec<SmallVec<[i64; 4]>>,
     arenas: Arc<Arenas>,
@@ -103,15 +110,20 @@ enum Source {
 }
 
 impl Executable {
-    pub(crate) fn new(mut program: Program, device: Arc<dyn Device>) -> Result<Self> {
+    pub(crate) fn new(
+        mut program: Program,
+        device: Arc<dyn Device>,
+        fallback: Option<&Arc<dyn Device>>,
+    ) -> Result<Self> {
         let kernels: Vec<&Kernel> = program.parts.kernels.iter().map(|kernel| &**kernel).collect();
         let start = Instant::now();
-        let launches = load(&*device, &kernels)?;
+        let loaded = load::load(&device, fallback, &kernels)?;
         let compile_time = start.elapsed();
-        let sizes = vec![SmallVec::new(); launches.len()];
+        program.lay_out(Abilities::of(&*device, loaded.is_partly_away()));
+        let sizes = vec![SmallVec::new(); loaded.launches.len()];
         let data = contents_on(&*device, std::mem::take(&mut program.contents))?;
         let memory = (Arc::new(Arenas::of(&device, 0)), data);
-        let mut executable = Executable::of(program, device, launches, sizes, memory);
+        let mut executable = Executable::of(program, device, loaded, sizes, memory);
         executable.compile_time = compile_time;
         Ok(executable)
     }
@@ -120,7 +132,7 @@ impl Executable {
     fn of(
         program: Program,
         device: Arc<dyn Device>,
-        launches: Vec<Arc<dyn Launch>>,
+        Loaded { launches, refused }: Loaded,
         sizes: Vec<SmallVec<[i64; 4]>>,
         (arenas, data): (Arc<Arenas>, Arc<[Memory]>),
     ) -> Self {
@@ -143,6 +155,7 @@ impl Executable {
             program,
             device,
             launches,
+            refused,
             sizes,
             arenas,
             data,
@@ -503,6 +516,19 @@ impl Executable {
         self.program.kernels().count()
     }
 
+    /// The launches of a run that happen on the fallback, in order.
+    pub fn fallback_launches(&self) -> impl Iterator<Item = FallbackLaunch> {
+        self.program.layout.steps.iter().filter_map(|step| {
+            let reason = self.refused.get(step.work.kernel()?)?.clone()?;
+            let places = step.operands.iter().map(|operand| (operand.place, operand.access));
+            let bytes = transfers(places).into_iter().map(|transfer| {
+                let Transfer { first, is_read, is_written } = transfer;
+                step.operands[first].bytes * (usize::from(is_read) + usize::from(is_written))
+            });
+            Some(FallbackLaunch { kernel: step.name.to_string(), reason, bytes: bytes.sum() })
+        })
+    }
+
     /// How long the device took to compile the kernels.
     pub fn compile_time(&self) -> Duration {
         self.compile_time
@@ -537,32 +563,6 @@ impl fmt::Debug for Executable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Executable(@{} on {})", self.program.name(), self.device.name())
     }
-}
-
-/// Equal kernels are compiled once, under the name of the first: the error is to name the one that
-/// ran.
-fn named(error: Error, step: &str) -> Error {
-    match error {
-        Error::Data { op, message, source_line, .. } => {
-            Error::Data { op, message, source_line, kernel: step.to_owned() }
-        }
-        other => other,
-    }
-}
-
-/// Has a device compile kernels.
-fn load(device: &dyn Device, kernels: &[&Kernel]) -> Result<Vec<Arc<dyn Launch>>> {
-    let _guard = device.enter()?;
-    let launches = device.load_all(kernels)?;
-    if launches.len() != kernels.len() {
-        return Err(Error::Device(format!(
-            "{} compiled {} of {} kernels",
-            device.name(),
-            launches.len(),
-            kernels.len()
-        )));
-    }
-    Ok(launches.into_iter().map(Arc::from).collect())
 }
 
 /// The memory of the numbers that a program brings.

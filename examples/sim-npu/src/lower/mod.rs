@@ -49,6 +49,16 @@ pub enum Memories {
 }
 
 impl Memories {
+    /// The dtypes.
+    pub const fn dtypes(self) -> &'static [DType] {
+        match self {
+            Memories::NumbersMasksIndices => {
+                &[DType::F32, DType::BF16, DType::I32, DType::I64, DType::Bool]
+            }
+            Memories::Numbers => &[DType::F32, DType::BF16],
+        }
+    }
+
     /// How elements of a dtype lie.
     ///
     /// # Errors
