@@ -35,7 +35,7 @@ mod unrounded;
 
 use crate::decompose::{DEEPEST, record_parts};
 use crate::pass::{Pass, Renamed, need_decided, swept, without_dead_code};
-use recomputed::Recomputed;
+use recomputed::{Recomputed, named};
 use std::ops::Range;
 use tracecast_ir::hash::FxHashMap;
 use tracecast_ir::op::{Body, Grad, GradCx, Grads, Intrinsic};
@@ -231,13 +231,6 @@ impl<'t> Step<'t> {
             false => taken(*x),
         };
         self.args.vars.iter().map(promoted).collect()
-    }
-}
-
-fn named(node: &Node) -> String {
-    match node.source.to_string() {
-        line if line.is_empty() => node.op.name().to_string(),
-        line => line,
     }
 }
 

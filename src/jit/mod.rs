@@ -5,6 +5,8 @@ mod flight;
 mod programs;
 mod signature;
 
+pub use programs::{JitCounters, Recompilation};
+
 use crate::compile::{compile_quietly, compile_sized_reported, refused};
 use crate::entry::Entry;
 use crate::error::{Error, Result};
@@ -23,8 +25,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-use tracecast_ir::{Graph, Role, TensorType};
+use std::time::Instant;
+use tracecast_ir::{Graph, Role};
 use tracecast_runtime::{Limits, Outputs, Session, Store, Tensor, Weights};
 
 /// A program that is traced and compiled when it is first run, and again for each new signature.
@@ -97,52 +99,6 @@ pub struct Jit {
     flights: Flights,
     /// The warnings that a logger was told: every signature has the same ones.
     told: Mutex<BTreeSet<String>>,
-}
-
-/// Why and when a program was compiled.
-#[derive(Clone, Debug)]
-pub struct Recompilation {
-    /// What was new.
-    pub reason: String,
-    /// The types of the inputs that the program asks for.
-    pub inputs: Vec<(String, TensorType)>,
-    /// What became of the program.
-    pub report: CompileReport,
-}
-
-/// What a [`Jit`] has done since it was made, for a service that reports it.
-///
-/// ```
-/// use tracecast::prelude::*;
-///
-/// let double = jit(Options::new().device("reference"), |t| t.output("y", t.input("x") * 2.0));
-/// let x = Tensor::scalar(1.0f32);
-/// for _ in 0..3 {
-///     double.run(&mut Store::new(), &[("x", &x)])?;
-/// }
-/// let counters = double.counters();
-/// assert_eq!((counters.hits, counters.misses, counters.programs), (2, 1, 1));
-/// # Ok::<(), tracecast::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct JitCounters {
-    /// Calls that found their program.
-    pub hits: u64,
-    /// Programs that were compiled.
-    pub misses: u64,
-    /// Calls that waited for another thread to compile their program.
-    pub waits: u64,
-    /// Compilations that failed or panicked, without those that waited for them.
-    pub failures: u64,
-    /// Programs that were dropped to keep to the limits.
-    pub evictions: u64,
-    /// Programs that are kept.
-    pub programs: usize,
-    /// The bytes that they take: code, numbers, and what one run at a time of each needs.
-    pub bytes: usize,
-    /// The time that compiling took, tracing included, added up over threads.
-    pub compile_time: Duration,
 }
 
 impl Jit {

@@ -3,16 +3,62 @@
 
 use super::compiled::{Code, Compiled};
 use super::signature::{Given, State};
-use super::{JitCounters, Recompilation};
 use crate::error::Result;
 use crate::names::AxisNames;
 use crate::options::Options;
+use crate::report::CompileReport;
 use crate::trace::Types;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
-use tracecast_ir::SizeError;
+use tracecast_ir::{SizeError, TensorType};
+
+/// Why and when a program was compiled.
+#[derive(Clone, Debug)]
+pub struct Recompilation {
+    /// What was new.
+    pub reason: String,
+    /// The types of the inputs that the program asks for.
+    pub inputs: Vec<(String, TensorType)>,
+    /// What became of the program.
+    pub report: CompileReport,
+}
+
+/// What a [`Jit`](super::Jit) has done since it was made, for a service that reports it.
+///
+/// ```
+/// use tracecast::prelude::*;
+///
+/// let double = jit(Options::new().device("reference"), |t| t.output("y", t.input("x") * 2.0));
+/// let x = Tensor::scalar(1.0f32);
+/// for _ in 0..3 {
+///     double.run(&mut Store::new(), &[("x", &x)])?;
+/// }
+/// let counters = double.counters();
+/// assert_eq!((counters.hits, counters.misses, counters.programs), (2, 1, 1));
+/// # Ok::<(), tracecast::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JitCounters {
+    /// Calls that found their program.
+    pub hits: u64,
+    /// Programs that were compiled.
+    pub misses: u64,
+    /// Calls that waited for another thread to compile their program.
+    pub waits: u64,
+    /// Compilations that failed or panicked, without those that waited for them.
+    pub failures: u64,
+    /// Programs that were dropped to keep to the limits.
+    pub evictions: u64,
+    /// Programs that are kept.
+    pub programs: usize,
+    /// The bytes that they take: code, numbers, and what one run at a time of each needs.
+    pub bytes: usize,
+    /// The time that compiling took, tracing included, added up over threads.
+    pub compile_time: Duration,
+}
 
 /// The compiled programs of a closure.
 #[derive(Default)]

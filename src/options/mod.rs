@@ -2,7 +2,7 @@
 
 mod read;
 
-use crate::home::Home;
+use crate::device_context::DeviceContext;
 use crate::report::Progress;
 use std::fmt;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ pub struct Options {
 #[derive(Default)]
 struct Opened {
     device: OnceLock<Arc<dyn Device>>,
-    known: OnceLock<(Home, Arc<PolicySet>)>,
+    known: OnceLock<(DeviceContext, Arc<PolicySet>)>,
 }
 
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 
 use super::{Choice, Options};
 use crate::built_in;
+use crate::device_context::DeviceContext;
 use crate::error::{Error, Result};
-use crate::home::Home;
 use crate::report::Progress;
 use std::sync::Arc;
 use tracecast_ir::Verified;
@@ -30,12 +30,12 @@ impl Options {
     }
 
     /// The device as a trace sees it.
-    pub(crate) fn home(&self) -> Result<Home> {
+    pub(crate) fn home(&self) -> Result<DeviceContext> {
         Ok(self.known()?.0.clone())
     }
 
     /// What is known of devices, and their policies: as it was when these options were first asked.
-    fn known(&self) -> Result<&(Home, Arc<PolicySet>)> {
+    fn known(&self) -> Result<&(DeviceContext, Arc<PolicySet>)> {
         if let Some(known) = self.opened.known.get() {
             return Ok(known);
         }
@@ -43,9 +43,9 @@ impl Options {
         let home = match &self.device {
             // What comes with this crate need not be opened to be known.
             Choice::Named(name) if matches!(&**name, "cpu" | "reference") => {
-                Home::built_in(name, registry)
+                DeviceContext::built_in(name, registry)
             }
-            _ => Home::of(&*self.target()?, registry)?,
+            _ => DeviceContext::of(&*self.target()?, registry)?,
         };
         let policies = Arc::new(home.policies());
         Ok(self.opened.known.get_or_init(|| (home, policies)))

@@ -2,9 +2,9 @@
 
 mod record;
 
+use crate::device_context::DeviceContext;
 use crate::entry::Entry;
 use crate::error::Result;
-use crate::home::Home;
 use crate::names::AxisNames;
 use crate::options::Options;
 use std::cell::{Cell, RefCell};
@@ -59,7 +59,7 @@ pub struct Trace {
     bound: RefCell<BTreeMap<String, ValueId>>,
     part: RefCell<Option<Part>>,
     depth: Cell<usize>,
-    home: Home,
+    home: DeviceContext,
     objects: RefCell<Vec<(usize, Weak<RefCell<RegionObject>>)>>,
     /// The names of sizes that inputs have given a value, and which input it was.
     sized: RefCell<BTreeMap<String, (i64, String)>>,
@@ -453,7 +453,7 @@ impl Trace {
     }
 
     /// The device that the program is for.
-    pub(crate) fn home(&self) -> &Home {
+    pub(crate) fn home(&self) -> &DeviceContext {
         &self.home
     }
 

@@ -9,6 +9,7 @@ mod saved;
 
 pub use builder::TrainStepBuilder;
 pub use parallel::DataParallel;
+pub(crate) use recipe::Objective;
 pub use result::{GradientReport, StepResult};
 
 use crate::entry::Entry;
@@ -22,26 +23,6 @@ use std::fmt;
 use std::sync::Arc;
 use tracecast_ir::{Role, Var};
 use tracecast_runtime::{Error, Limits, Store, Tensor};
-
-/// Computes the loss of a batch: one number.
-pub(crate) type Loss = dyn for<'t> Fn(&'t Trace, &Model<'_, 't>) -> Var<'t> + Send + Sync;
-
-/// Computes the sum of the losses of a batch, and how many they are.
-pub(crate) type Summed =
-    dyn for<'t> Fn(&'t Trace, &Model<'_, 't>) -> (Var<'t>, Var<'t>) + Send + Sync;
-
-/// How the loss of a batch is told.
-pub(crate) enum Objective {
-    Mean(Box<Loss>),
-    Summed(Box<Summed>),
-}
-
-/// Computes a learning rate, f32 or f64 without axes, from the number of steps taken before, f64
-/// without axes.
-type Schedule = dyn for<'t> Fn(&'t Trace, Var<'t>) -> Var<'t> + Send + Sync;
-
-/// Replaces unscaled gradients by others of their types.
-type Change = dyn for<'t> Fn(&'t Trace, &mut [Var<'t>]) + Send + Sync;
 
 /// A training step: forward, backward, accumulation over micro-batches, unscaling, checks,
 /// clipping, the optimizer, the next scale, the schedule and the moving average of the weights,

@@ -1,14 +1,14 @@
 //! [`Recipe`]: everything that a step is made of, and the recording of it.
 
 use crate::amp::{Autocast, GradScaler, ScalerOptions, ScalerSettings};
+use crate::device_context::DeviceContext;
 use crate::entry::{Entry, Start};
-use crate::home::Home;
 use crate::jit::{Jit, jit};
 use crate::nn::{Context, Model, Module};
 use crate::optim::{Clip, Optimizer, Recorded};
 use crate::options::Options;
 use crate::trace::{Part, Trace};
-use crate::train::{Change, Objective, Schedule, average};
+use crate::train::average;
 use std::panic::Location;
 use std::sync::Arc;
 use tracecast_ir::op::Across;
@@ -18,6 +18,26 @@ use tracecast_ir::ops::collective::Collectives;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::policy::matches_name;
 use tracecast_ir::{DType, Graph, Role, Source, TensorType, Var};
+
+/// Computes the loss of a batch: one number.
+pub(crate) type Loss = dyn for<'t> Fn(&'t Trace, &Model<'_, 't>) -> Var<'t> + Send + Sync;
+
+/// Computes the sum of the losses of a batch, and how many they are.
+pub(crate) type Summed =
+    dyn for<'t> Fn(&'t Trace, &Model<'_, 't>) -> (Var<'t>, Var<'t>) + Send + Sync;
+
+/// How the loss of a batch is told.
+pub(crate) enum Objective {
+    Mean(Box<Loss>),
+    Summed(Box<Summed>),
+}
+
+/// Computes a learning rate, f32 or f64 without axes, from the number of steps taken before, f64
+/// without axes.
+pub(super) type Schedule = dyn for<'t> Fn(&'t Trace, Var<'t>) -> Var<'t> + Send + Sync;
+
+/// Replaces unscaled gradients by others of their types.
+pub(super) type Change = dyn for<'t> Fn(&'t Trace, &mut [Var<'t>]) + Send + Sync;
 
 /// Everything that a step is made of.
 pub(crate) struct Recipe {
@@ -317,7 +337,7 @@ impl Recipe {
     }
 
     /// What the step keeps in the store besides the model, on a device if that is known.
-    pub(crate) fn own_entries(&self, home: Option<&Home>) -> Vec<Entry> {
+    pub(crate) fn own_entries(&self, home: Option<&DeviceContext>) -> Vec<Entry> {
         let model = &self.entries;
         let optimizer = self.optimizer.iter().flat_map(|rule| rule.what.entries(OPTIMIZER, model));
         let optimizer = optimizer.collect::<Vec<_>>();
@@ -325,7 +345,9 @@ impl Recipe {
         let averages = if self.ema.is_some() { average::entries(model) } else { Vec::new() };
         let mut scaler = self.scaler_settings().entries(SCALER);
         // Good steps are counted as the device does.
-        if let ([_, count, ..], Some(dtype)) = (&mut scaler[..], home.and_then(Home::tracker)) {
+        if let ([_, count, ..], Some(dtype)) =
+            (&mut scaler[..], home.and_then(DeviceContext::tracker))
+        {
             count.ty = TensorType::scalar(dtype);
         }
         [optimizer, scaler, steps, averages].concat()

@@ -15,10 +15,10 @@ const CIRCLES: &[(&str, [usize; 2])] = &[
     ("tracecast-ir", [11, 121]),
     ("tracecast-aten", [2, 20]),
     ("tracecast-pt2", [1, 4]),
-    ("tracecast-passes", [6, 22]),
+    ("tracecast-passes", [3, 13]),
     ("tracecast-codegen", [12, 95]),
     ("tracecast-runtime", [2, 11]),
-    ("tracecast", [6, 18]),
+    ("tracecast", [2, 7]),
     ("sim-npu", [1, 2]),
 ];
 

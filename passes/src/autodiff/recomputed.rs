@@ -132,11 +132,19 @@ fn in_backward<'t>(
         None => Reason::Gradient,
     };
     let reason = t.with_graph(reason);
-    let source = Source::Text(format!("{}, recomputed", super::named(node)).into());
+    let source = Source::Text(format!("{}, recomputed", named(node)).into());
     let record = || t.gradient_of(&node.origin, || t.because(reason, record));
     let record = || t.scope_path(&node.scope, record);
     t.at(source, || match node.part_of {
         Some(op) => t.part_of(op, record),
         None => record(),
     })
+}
+
+/// What messages call a node: its source line, or else its op.
+pub(super) fn named(node: &Node) -> String {
+    match node.source.to_string() {
+        line if line.is_empty() => node.op.name().to_string(),
+        line => line,
+    }
 }

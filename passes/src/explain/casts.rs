@@ -1,9 +1,9 @@
 //! [`CastNote`]: where a cast comes from, and where it went.
 
-use super::made::{HomeNote, Made, MadeCast, few};
+use super::made::{HomeNote, Made, MadeCast, few, standing};
 use crate::fuse::Housed;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tracecast_ir::policy::{Decision, PolicySet, RuleId};
 use tracecast_ir::text::Names;
@@ -173,18 +173,6 @@ impl Found<'_> {
             dropped: false,
         }
     }
-}
-
-/// The live casts of a program that stand for each point.
-pub(super) fn standing(graph: &Graph) -> BTreeMap<PointId, Vec<NodeId>> {
-    let live = graph.live();
-    let mut casts: BTreeMap<PointId, Vec<NodeId>> = BTreeMap::new();
-    for id in graph.nodes().filter(|id| live[id.index()]) {
-        for &point in &graph.node(id).origin.points {
-            casts.entry(point).or_default().push(id);
-        }
-    }
-    casts
 }
 
 /// The table that a rule stands in, with its version.

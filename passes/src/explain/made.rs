@@ -1,7 +1,6 @@
 //! [`MadeCast`]: a cast that the passes left in a program. What asked for it refers to it, so a
 //! weight that a thousand ops want cast is told once.
 
-use super::casts::standing;
 use crate::fuse::{Home, Housed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -142,4 +141,16 @@ fn made(
         backward: users(true),
         points,
     }
+}
+
+/// The live casts of a program that stand for each point.
+pub(super) fn standing(graph: &Graph) -> BTreeMap<PointId, Vec<NodeId>> {
+    let live = graph.live();
+    let mut casts: BTreeMap<PointId, Vec<NodeId>> = BTreeMap::new();
+    for id in graph.nodes().filter(|id| live[id.index()]) {
+        for &point in &graph.node(id).origin.points {
+            casts.entry(point).or_default().push(id);
+        }
+    }
+    casts
 }

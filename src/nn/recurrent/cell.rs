@@ -1,12 +1,58 @@
 //! One step of a recurrent layer, and the cells that are this step alone: [`RnnCell`], [`GruCell`]
 //! and [`LstmCell`].
 
-use super::{Nonlinearity, Steps};
 use crate::nn::linear::within;
-use crate::nn::{Context, Layer};
+use crate::nn::{Context, Layer, Values};
 use crate::setters::setters;
 use tracecast_ir::functions::{Carried as State, Cell, Recurrent};
 use tracecast_ir::{DType, Size, TensorType, Var};
+
+/// The function that a plain recurrent layer has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Nonlinearity {
+    /// The hyperbolic tangent.
+    #[default]
+    Tanh,
+    /// Zero below zero.
+    Relu,
+}
+
+impl From<Nonlinearity> for Cell {
+    fn from(nonlinearity: Nonlinearity) -> Cell {
+        match nonlinearity {
+            Nonlinearity::Tanh => Cell::Tanh,
+            Nonlinearity::Relu => Cell::Relu,
+        }
+    }
+}
+
+/// What a recurrent layer takes: its input, and the state before the first step, zeros if it is
+/// absent. Made of the input alone, or of a pair of both.
+#[derive(Clone, Copy, Debug)]
+pub struct Steps<'t, S> {
+    /// The input.
+    pub x: Var<'t>,
+    /// The state before the first step.
+    pub state: Option<S>,
+}
+
+impl<'t, S> From<Var<'t>> for Steps<'t, S> {
+    fn from(x: Var<'t>) -> Self {
+        Steps { x, state: None }
+    }
+}
+
+impl<'t, S> From<(Var<'t>, S)> for Steps<'t, S> {
+    fn from((x, state): (Var<'t>, S)) -> Self {
+        Steps { x, state: Some(state) }
+    }
+}
+
+impl<'t, S> Values<'t> for Steps<'t, S> {
+    fn unknown(cx: &Context<'t>) -> Self {
+        Steps { x: Var::unknown(cx), state: None }
+    }
+}
 
 /// Sizes of the parameters of a step.
 #[derive(Clone, Copy, Debug)]

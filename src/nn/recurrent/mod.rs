@@ -8,100 +8,13 @@
 mod cell;
 mod unroll;
 
-pub use cell::{GruCell, LstmCell, RnnCell};
+pub use cell::{GruCell, LstmCell, Nonlinearity, RnnCell, Steps};
 
-use crate::nn::{Context, Layer, Values};
+use crate::nn::{Context, Layer};
 use crate::setters::setters;
-use cell::Sizes;
 use tracecast_ir::functions::Cell;
 use tracecast_ir::{DType, Var};
-use unroll::{Unrolled, unroll};
-
-/// The function that a plain recurrent layer has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Nonlinearity {
-    /// The hyperbolic tangent.
-    #[default]
-    Tanh,
-    /// Zero below zero.
-    Relu,
-}
-
-impl From<Nonlinearity> for Cell {
-    fn from(nonlinearity: Nonlinearity) -> Cell {
-        match nonlinearity {
-            Nonlinearity::Tanh => Cell::Tanh,
-            Nonlinearity::Relu => Cell::Relu,
-        }
-    }
-}
-
-/// What a recurrent layer takes: its input, and the state before the first step, zeros if it is
-/// absent. Made of the input alone, or of a pair of both.
-#[derive(Clone, Copy, Debug)]
-pub struct Steps<'t, S> {
-    /// The input.
-    pub x: Var<'t>,
-    /// The state before the first step.
-    pub state: Option<S>,
-}
-
-impl<'t, S> From<Var<'t>> for Steps<'t, S> {
-    fn from(x: Var<'t>) -> Self {
-        Steps { x, state: None }
-    }
-}
-
-impl<'t, S> From<(Var<'t>, S)> for Steps<'t, S> {
-    fn from((x, state): (Var<'t>, S)) -> Self {
-        Steps { x, state: Some(state) }
-    }
-}
-
-impl<'t, S> Values<'t> for Steps<'t, S> {
-    fn unknown(cx: &Context<'t>) -> Self {
-        Steps { x: Var::unknown(cx), state: None }
-    }
-}
-
-/// The settings that recurrent layers share.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Settings {
-    inputs: usize,
-    hidden: usize,
-    layers: usize,
-    bias: bool,
-    batch_first: bool,
-    dropout: f64,
-    bidirectional: bool,
-    proj: Option<usize>,
-    dtype: DType,
-}
-
-impl Settings {
-    fn new(inputs: usize, hidden: usize) -> Self {
-        Settings {
-            inputs,
-            hidden,
-            layers: 1,
-            bias: true,
-            batch_first: false,
-            dropout: 0.0,
-            bidirectional: false,
-            proj: None,
-            dtype: DType::F32,
-        }
-    }
-
-    /// The sizes of the parameters of a layer: all but the first take what both directions of the
-    /// one before give.
-    fn sizes(&self, layer: usize) -> Sizes {
-        let Settings { hidden, proj, bias, dtype, .. } = *self;
-        let directions = if self.bidirectional { 2 } else { 1 };
-        let inputs = if layer == 0 { self.inputs } else { directions * proj.unwrap_or(hidden) };
-        Sizes { inputs, hidden, proj, bias, dtype }
-    }
-}
+use unroll::{Settings, Unrolled, unroll};
 
 /// Layers of steps: the name, a setting of its own, the kind, what the state is, and what is made
 /// of the states behind the last step.

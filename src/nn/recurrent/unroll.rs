@@ -1,12 +1,50 @@
 //! Steps one after the other, layer by layer.
 
-use super::Settings;
-use super::cell::Step;
+use super::cell::{Sizes, Step};
 use crate::amp::CustomGrad;
 use crate::nn::{Context, Dropout, Module};
 use tracecast_ir::functions::{Carried as State, Cell, stack};
 use tracecast_ir::ops::view::cat;
-use tracecast_ir::{Size, TensorType, Var};
+use tracecast_ir::{DType, Size, TensorType, Var};
+
+/// The settings that recurrent layers share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Settings {
+    pub(super) inputs: usize,
+    pub(super) hidden: usize,
+    pub(super) layers: usize,
+    pub(super) bias: bool,
+    pub(super) batch_first: bool,
+    pub(super) dropout: f64,
+    pub(super) bidirectional: bool,
+    pub(super) proj: Option<usize>,
+    pub(super) dtype: DType,
+}
+
+impl Settings {
+    pub(super) fn new(inputs: usize, hidden: usize) -> Self {
+        Settings {
+            inputs,
+            hidden,
+            layers: 1,
+            bias: true,
+            batch_first: false,
+            dropout: 0.0,
+            bidirectional: false,
+            proj: None,
+            dtype: DType::F32,
+        }
+    }
+
+    /// The sizes of the parameters of a layer: all but the first take what both directions of the
+    /// one before give.
+    fn sizes(&self, layer: usize) -> Sizes {
+        let Settings { hidden, proj, bias, dtype, .. } = *self;
+        let directions = if self.bidirectional { 2 } else { 1 };
+        let inputs = if layer == 0 { self.inputs } else { directions * proj.unwrap_or(hidden) };
+        Sizes { inputs, hidden, proj, bias, dtype }
+    }
+}
 
 /// What a recurrent layer gives.
 pub(super) struct Unrolled<'t> {

@@ -1,17 +1,9 @@
 //! What ranks have to have in common before a program runs.
 
-use super::program::Compiled;
+use super::program::{Compiled, fingerprint};
 use crate::error::Result;
-use std::hash::{DefaultHasher, Hasher};
 use tracecast_runtime::collective::{Label, agree};
 use tracecast_runtime::{Collective, Store, Tensor};
-
-/// A number that stands for some bytes, the same in every process.
-pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish()
-}
 
 /// Compares the types of inputs, the program and the entries of the store that it uses and that
 /// ranks have in common; the first difference is an error on every rank.

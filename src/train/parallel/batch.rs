@@ -1,22 +1,10 @@
 //! [`Rows`]: which rows of the whole batch a rank has.
 
+use super::program::Rows;
 use super::{DataParallel, ROWS};
 use crate::error::Result;
 use tracecast_runtime::collective::{Label, Transfer};
 use tracecast_runtime::{Error, Tensor};
-
-/// The rows of a rank among those of all ranks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rows {
-    /// How many it has; `None` if no input has rows.
-    pub(super) own: Option<usize>,
-    /// How many the ranks before it have together.
-    pub(super) before: usize,
-    /// How many all ranks have together.
-    pub(super) all: usize,
-    /// The inputs that have them.
-    pub(super) divided: Vec<String>,
-}
 
 impl DataParallel {
     /// The rows that these inputs have.

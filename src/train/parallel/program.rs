@@ -1,7 +1,5 @@
 //! [`Compiled`]: the program of a rank for one signature.
 
-use super::agreed::fingerprint;
-use super::batch::Rows;
 use super::own;
 use crate::compile::compile_quietly;
 use crate::entry::Entry;
@@ -13,9 +11,30 @@ use crate::report::CompileReport;
 use crate::trace::{Trace, Types};
 use crate::train::recipe::{Recipe, Share};
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use tracecast_ir::{DType, Graph, Role, Shape, TensorType};
 use tracecast_runtime::{Collective, ExchangeTiming, Executable, Outputs, Store, Tensor};
+
+/// The rows of a rank among those of all ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rows {
+    /// How many it has; `None` if no input has rows.
+    pub(super) own: Option<usize>,
+    /// How many the ranks before it have together.
+    pub(super) before: usize,
+    /// How many all ranks have together.
+    pub(super) all: usize,
+    /// The inputs that have them.
+    pub(super) divided: Vec<String>,
+}
+
+/// A number that stands for some bytes, the same in every process.
+pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
 
 /// The inputs that a program in parallel is given besides those of the user.
 const FIRST: &str = "ranks.first_row";

@@ -1,6 +1,6 @@
 //! Choices without effect: regions in which nothing lives, rules that decide nothing.
 
-use super::{Warning, WarningKind};
+use super::warning::{Warning, WarningKind};
 use std::collections::{BTreeSet, HashSet};
 use tracecast_ir::policy::{Decision, DeviceType, PolicySet, Rule, RuleId, Target};
 use tracecast_ir::text::{Names, did_you_mean};

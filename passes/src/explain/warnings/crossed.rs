@@ -1,7 +1,7 @@
 //! Losses whose operands broadcast against each other: a prediction `[n, 1]` against a target `[n]`
 //! gives `[n, n]`, every row against every target, and learning goes on as if nothing were wrong.
 
-use super::{WarningKind, Warnings};
+use super::warning::{WarningKind, Warnings};
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use tracecast_ir::op::{Body, InferCx, Intrinsic, Lower};

@@ -1,7 +1,7 @@
 //! What is differentiated: losses that are rounded to a low-precision float, losses that overflow
 //! when they are scaled, parameters that a loss does not depend on.
 
-use super::{WarningKind, Warnings};
+use super::warning::{WarningKind, Warnings};
 use petgraph::visit::{Dfs, Reversed, Walker};
 use std::collections::HashSet;
 use tracecast_ir::op::{Body, Grad, Intrinsic, Lower, Magnitude};

@@ -1,6 +1,6 @@
 //! Numbers that a 16-bit float cannot hold: long sums, tiny guards, large positions.
 
-use super::{WarningKind, Warnings};
+use super::warning::{WarningKind, Warnings};
 use tracecast_ir::op::{Body, Inside, Intrinsic, Lower, Magnitude};
 use tracecast_ir::{Attr, DType, Graph, Node, NodeId, Size};
 

@@ -1,4 +1,4 @@
-//! [`Home`]: what a trace knows of the device that its program is for, and of the other devices
+//! [`DeviceContext`]: what a trace knows of the device that its program is for, and of the other devices
 //! that regions may name.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tracecast_runtime::{Device, DeviceId, Error, Kind, Registry, Result, ScalerR
 /// The device that a program is for, as far as autocast and the tensors of the program are
 /// concerned.
 #[derive(Clone, Debug)]
-pub(crate) struct Home {
+pub(crate) struct DeviceContext {
     /// The name of its kind, which stands for its type where a region is opened.
     name: String,
     /// Where the ports of a program live.
@@ -21,13 +21,13 @@ pub(crate) struct Home {
     pub(crate) capabilities: Capabilities,
 }
 
-impl Home {
+impl DeviceContext {
     /// That of a device which every process has: the CPU and the interpreter.
     pub(crate) fn built_in(name: &str, registry: &Registry) -> Self {
         let (device, kinds) = (DeviceType::Cpu.into(), registry.kinds());
         let capabilities =
             Capabilities { forms: FormKind::ALL.to_vec(), ..Capabilities::default() };
-        Home { name: name.to_owned(), device, kinds, capabilities }
+        DeviceContext { name: name.to_owned(), device, kinds, capabilities }
     }
 
     /// That of a device at hand, whether it is registered or not.
@@ -40,7 +40,7 @@ impl Home {
         let (mut kinds, capabilities) = (registry.kinds(), device.capabilities());
         if let Some(own) = kinds.iter().find(|kind| *kind.name == *id.name()) {
             let device = Site { kind: own.device_type, ordinal: id.ordinal() };
-            return Ok(Home { name: id.name().to_owned(), device, kinds, capabilities });
+            return Ok(DeviceContext { name: id.name().to_owned(), device, kinds, capabilities });
         }
         let is_free = |ty: &DeviceType| kinds.iter().all(|kind| kind.device_type != *ty);
         let ty = device.serves().or_else(|| DeviceType::OUTSIDE.into_iter().find(is_free));
@@ -51,7 +51,7 @@ impl Home {
         amp.as_ref().map_or(Ok(()), |amp| amp.check(&name))?;
         let device = Site { kind: device_type, ordinal: id.ordinal() };
         kinds.push(Kind { name: name.as_str().into(), device_type, amp, devices: vec![id] });
-        Ok(Home { name, device, kinds, capabilities })
+        Ok(DeviceContext { name, device, kinds, capabilities })
     }
 
     /// PyTorch's policies, with what the kinds of devices add to them.
