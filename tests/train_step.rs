@@ -390,13 +390,13 @@ fn two_parameters_of_one_name_are_refused() {
     assert!(error.contains("two parameters are called `fc.weight`"), "{error}");
 }
 
-/// A step over a table of 64 rows and four matrices of 1 MiB, in the planned or the recorded order.
+/// A step over a table of 64 rows and four matrices of 1 MiB, whose loss looks up a label in each
+/// row; in the planned or the recorded order.
 fn large(plan: bool) -> (TrainStep, Store) {
     let layers = (0..4).fold(Sequential::new(), |layers, _| layers.then(Linear::new(512, 512)));
     let model = Sequential::new().then(Embedding::new(64, 512)).then(layers);
-    let step = TrainStep::new(model, |t, model| {
-        model.forward(t.input("x")).square().mean(()) * t.input("poison")
-    });
+    let step =
+        TrainStep::new(model, |t, model| model.forward(t.input("x")).cross_entropy(t.input("y")));
     let step = step.optimizer(AdamW::new(1e-3)).options(Options::new().plan_memory(plan));
     let (step, mut store) = (step.build().unwrap(), Store::new());
     step.init(&mut store, 3).unwrap();
@@ -407,8 +407,7 @@ fn large(plan: bool) -> (TrainStep, Store) {
 fn planned_memory_holds_one_gradient_at_a_time_with_the_same_bits() {
     let x = Tensor::new([8], &[0i64, 5, 63, 5, 7, 1, 2, 3]).unwrap();
     let train = |plan: bool| {
-        let (step, mut store) = large(plan);
-        let inputs = [("x", &x), ("poison", &Tensor::scalar(1.0f32))];
+        let ((step, mut store), inputs) = (large(plan), [("x", &x), ("y", &x)]);
         let peak = step.jit().prepare(&store, &inputs).unwrap().peak_bytes;
         let losses: Vec<f32> =
             (0..3).map(|_| step.run(&mut store, &inputs).unwrap().loss).collect();
@@ -418,7 +417,7 @@ fn planned_memory_holds_one_gradient_at_a_time_with_the_same_bits() {
         (train(true), train(false));
     println!("peak: {planned} bytes planned, {recorded} in the order of recording");
     assert!(recorded > 4 << 20, "four gradients lie together in the order of recording");
-    assert!(planned < 3 << 20, "one gradient, and the activations of 8 rows");
+    assert!(planned < 3 << 20, "one gradient, and the activations of 8 rows: {planned}");
     assert!(losses == expected && after == expected_after, "no bit changes");
 }
 
@@ -426,9 +425,14 @@ fn planned_memory_holds_one_gradient_at_a_time_with_the_same_bits() {
 fn a_wrong_index_ends_a_planned_step_before_any_update() {
     let (step, mut store) = large(true);
     let before = contents(&store);
-    let x = Tensor::new([8], &[0i64, 5, 63, 5, 7, 1, 2, 64]).unwrap();
-    let inputs = [("x", &x), ("poison", &Tensor::scalar(1.0f32))];
-    let error = step.run(&mut store, &inputs).unwrap_err().to_string();
-    assert!(error.contains("expected 0..64, found 64"), "{error}");
-    assert!(contents(&store) == before, "a failed step leaves every byte of state");
+    let good = Tensor::new([8], &[0i64, 5, 63, 5, 7, 1, 2, 3]).unwrap();
+    let beyond = |last: i64| Tensor::new([8], &[0i64, 5, 63, 5, 7, 1, 2, last]).unwrap();
+    for (x, y, expected) in [
+        (&beyond(64), &good, "expected 0..64, found 64"),
+        (&good, &beyond(512), "expected 0..512, found 512"),
+    ] {
+        let error = step.run(&mut store, &[("x", x), ("y", y)]).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(contents(&store) == before, "a failed step leaves every byte of state");
+    }
 }

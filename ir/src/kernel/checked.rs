@@ -25,14 +25,16 @@ impl Kernel {
         match &self.form {
             Form::Nest(nest) if nest.segments.len() == 1 => {
                 for stage in &nest.stages {
-                    let extents =
-                        (stage.over == Over::Row).then_some(&nest.segments[0].extents[..]);
-                    self.checked_by(&stage.body, &nest.loads, extents, &mut found);
+                    let mut extents = nest.segments[0].extents.clone();
+                    if let (Over::Once, Some(row)) = (stage.over, extents.last_mut()) {
+                        *row = Size::from(1);
+                    }
+                    self.checked_by(&stage.body, &nest.loads, &extents, &mut found);
                 }
             }
             Form::Scatter(scatter) => {
                 let Scatter { body, loads, extents, .. } = scatter;
-                self.checked_by(body, loads, Some(extents), &mut found);
+                self.checked_by(body, loads, extents, &mut found);
             }
             _ => {}
         }
@@ -43,13 +45,12 @@ impl Kernel {
         found.into_iter().map(one).collect()
     }
 
-    /// Adds what the checks of scalar code are about. `extents` are those of the loops around it,
-    /// if it runs at each of their positions.
+    /// Adds what the checks of scalar code are about, which runs at each position of `extents`.
     fn checked_by(
         &self,
         body: &Body,
         loads: &[Load],
-        extents: Option<&[Size]>,
+        extents: &[Size],
         found: &mut [SmallVec<[Option<Checked>; 1]>],
     ) {
         for inst in &body.insts {
@@ -57,8 +58,8 @@ impl Kernel {
             let load = inst.args.get(1).and_then(|value| loaded(body, *value));
             let about = load.zip(self.checks[check as usize].range).map(|(load, range)| {
                 let load = &loads[load];
-                let whole = extents.is_some_and(|extents| self.reads_whole(load, extents));
-                Checked { input: load.input, range, whole: whole && self.when.is_none() }
+                let whole = self.when.is_none() && self.reads_whole(load, extents);
+                Checked { input: load.input, range, whole }
             });
             found[check as usize].push(about);
         }
