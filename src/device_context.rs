@@ -1,5 +1,5 @@
-//! [`DeviceContext`]: what a trace knows of the device that its program is for, and of the other
-//! devices that regions may name.
+//! [`DeviceContext`]: the device that a program is traced for, and the other devices that regions
+//! may name.
 
 use std::sync::Arc;
 use tracecast_ir::DType;

@@ -7,7 +7,7 @@ use tracecast::Vectors;
 use tracecast::nn::*;
 use tracecast::prelude::*;
 
-/// Sizes of the batches that rows are put into.
+/// Batch sizes.
 const BATCHES: [usize; 5] = [1, 2, 3, 8, 17];
 /// Rows that are compared.
 const ROWS: usize = 17;

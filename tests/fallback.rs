@@ -70,7 +70,7 @@ impl Device for Limited {
     }
 }
 
-/// The reference, which counts what it is told: launches, and bytes that come and go.
+/// The reference device, which counts launches and the bytes of uploads and downloads.
 #[derive(Debug, Default)]
 struct Helper {
     counts: Arc<Mutex<(usize, usize)>>,

@@ -70,7 +70,7 @@ impl Program {
 
     /// Compiles the program for a number of threads on a device. The calls in its region are
     /// recorded under a policy, in a low dtype: the name of a strategy or table, the text of a
-    /// policy file, or `device` for what the device says.
+    /// policy file, or `device` for the device's own policy.
     #[pyo3(signature = (threads, device="cpu", policy=None, low=None))]
     fn compile(
         &self,

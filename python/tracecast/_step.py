@@ -22,7 +22,7 @@ _ALIGNMENT = 64
 """Bytes that memory of a state is aligned to, as all that PyTorch allocates is."""
 
 _MOST = 8
-"""How many sets of objects and layouts a step is ready for at a time."""
+"""The most sets of objects and layouts for which a step keeps a compiled program."""
 
 _ALIASES = {"clone.default", "detach.default", "alias.default", "lift_fresh_copy.default"}
 

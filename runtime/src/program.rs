@@ -144,7 +144,7 @@ impl Program {
         Executable::new(self, device, fallback.as_ref())
     }
 
-    /// Plans again for a device that can do less than was planned for.
+    /// Plans anew for a device with fewer abilities than were planned for.
     pub(crate) fn lay_out(&mut self, able: Abilities) {
         if !(able.in_place && able.loans) {
             let order = schedule(&self.parts, able.in_place);

@@ -74,7 +74,7 @@ impl Clip {
 
     setters! {
         /// With steps skipped in which the norm is infinite or NaN. PyTorch raises an error there
-        /// (`error_if_nonfinite`); a compiled step tells it with its results.
+        /// (`error_if_nonfinite`); a compiled step returns it with its results.
         skip_if_nonfinite() => refuses = true;
     }
 

@@ -247,8 +247,8 @@ impl Options {
     /// With kernels in the order that holds fewer bytes between them, as is the default, or in the
     /// order of recording.
     ///
-    /// A training step then updates each large parameter as soon as its gradient is there, so that
-    /// gradients need not lie in memory all together. No bit of a result changes.
+    /// A training step then updates each parameter of at least 1 MiB once its gradient is computed.
+    /// Gradients are therefore not all in memory at once. Results have the same bits.
     /// [`PeakNote`](crate::explain::PeakNote) has the bytes of both orders.
     ///
     /// ```

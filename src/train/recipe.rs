@@ -26,7 +26,7 @@ pub(crate) type Loss = dyn for<'t> Fn(&'t Trace, &Model<'_, 't>) -> Var<'t> + Se
 pub(crate) type Summed =
     dyn for<'t> Fn(&'t Trace, &Model<'_, 't>) -> (Var<'t>, Var<'t>) + Send + Sync;
 
-/// How the loss of a batch is told.
+/// How the loss of a batch is computed.
 pub(crate) enum Objective {
     Mean(Box<Loss>),
     Summed(Box<Summed>),

@@ -1,9 +1,9 @@
 //! The order in which a program launches its kernels: as recorded, or the order that holds fewer
 //! bytes between them.
 //!
-//! A training step records all gradients before the first update. In that order every gradient lies
-//! in memory when the updates begin. The planned order runs an update as soon as its gradient is
-//! there and no other kernel has to read the old parameter.
+//! A training step records all gradients before the first update. In that order every gradient is
+//! in memory when the updates begin. The planned order updates a parameter once its gradient is
+//! computed and no other kernel has to read the old value.
 
 use super::cost::Settings;
 use super::program::is_exchange;
@@ -78,7 +78,7 @@ impl Waits {
             missing[pair[1]] += 1;
         }
         let last = |of: &[ValueId]| of.iter().map(|v| v.node.index()).max().unwrap_or(0);
-        // What ranks do together begins as soon as its operand is made.
+        // An exchange begins as soon as its operand is computed.
         let place = |i: usize| match kernels[i].inputs[..] {
             [operand] if exchanges(&i) => {
                 maker[operand.node.index()].map_or(0, |m| last(&kernels[m].outputs))
@@ -135,9 +135,9 @@ struct Lives {
     reads: Vec<SmallVec<[usize; 4]>>,
     /// For each kernel the old state that it overwrites.
     overwrites: Vec<SmallVec<[usize; 1]>>,
-    /// The bytes that lie in memory.
+    /// The bytes in memory now.
     now: usize,
-    /// The most that did.
+    /// The most bytes so far.
     most: usize,
 }
 
@@ -195,8 +195,8 @@ impl Lives {
         last.chain(unread).map(|v| self.bytes[*v]).sum()
     }
 
-    /// True if fewer bytes lie in memory once the kernel has run, or hardly more, and nobody else
-    /// has to read what it overwrites.
+    /// True if the kernel frees more bytes than it takes, or takes at most [`LITTLE`], and no other
+    /// kernel has to read the state that it overwrites.
     fn lowers(&self, kernel: usize) -> bool {
         let taken = self.taken(kernel);
         (taken <= LITTLE || self.freed(kernel) > taken)

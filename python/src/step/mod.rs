@@ -31,7 +31,7 @@ pub(crate) struct Step {
     results: Results,
     /// Tensors that are given the last results.
     copied: Vec<Py<PyAny>>,
-    /// The tensors that a run writes to, and what tells autograd so.
+    /// The tensors that a run writes to, and the function that reports the writes to autograd.
     written: (Py<PyList>, Py<PyAny>),
     draws: bool,
     store: Mutex<Store>,

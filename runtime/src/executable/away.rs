@@ -33,15 +33,15 @@ impl Away {
     }
 }
 
-/// What a place is copied for.
+/// A copy between the devices: whether the kernel reads it, writes it, or both.
 pub(super) struct Transfer {
-    /// The first operand that lies there.
+    /// The first operand at this address.
     pub(super) first: usize,
     pub(super) is_read: bool,
     pub(super) is_written: bool,
 }
 
-/// The transfers of a launch: one for each place, although operands may share it.
+/// The transfers of a launch: one for each address, which several operands may share.
 pub(super) fn transfers<P: PartialEq>(
     operands: impl Iterator<Item = (P, Access)>,
 ) -> Vec<Transfer> {
@@ -59,7 +59,7 @@ pub(super) fn transfers<P: PartialEq>(
     known.into_iter().map(|(_, transfer)| transfer).collect()
 }
 
-/// Where an operand lies on the device, by identity.
+/// The memory and offset of an operand on the device; compared by identity.
 struct At<'a>(&'a Memory, usize);
 
 impl PartialEq for At<'_> {
@@ -123,12 +123,12 @@ struct Copied {
     there: Memory,
     is_read: bool,
     is_written: bool,
-    /// On the way between them.
+    /// The host buffer between them.
     bytes: Mutex<Vec<u8>>,
 }
 
 impl Copied {
-    /// Hands its bytes over between `from` and `to`, which fill and take them.
+    /// Copies through the host: `from` fills a buffer, `to` consumes it.
     fn carry(
         &self,
         from: impl FnOnce(&mut [u8]) -> Result<()>,
@@ -164,7 +164,7 @@ impl AwayCall {
         self.fallback.run_step(&mut || self.inner.run())
     }
 
-    /// Runs it in its turn on the queue of the device, which is waited for once.
+    /// Runs in the order of the queue of the device, and waits for that queue once.
     pub(super) fn give(&self, queue: &mut dyn Queue) -> Result<()> {
         let mut landings = Vec::new();
         for copy in self.read() {
