@@ -175,6 +175,11 @@ fn bounds(graph: &Graph, mut value: ValueId, depth: usize) -> [f64; 2] {
         let [a, b] = [0, 1].map(|i| bounds(graph, args[i], depth - 1));
         return [0, 1].map(|i| pick(a[i], b[i]));
     }
+    if node.op.intrinsic() == Some(Intrinsic::Positions) {
+        let axis = node.results[0].shape.axis(node.attrs.int("dim").unwrap_or(0));
+        let size = axis.ok().and_then(|axis| node.results[0].shape.get(axis)?.number());
+        return [0.0, size.map_or(f64::INFINITY, |size| (size - 1) as f64)];
+    }
     let (one, data) = (node.attrs.float("value"), node.attrs.floats("data"));
     if node.op.intrinsic() != Some(Intrinsic::Constant) || one.is_none() && data.is_empty() {
         return [f64::NEG_INFINITY, f64::INFINITY];
