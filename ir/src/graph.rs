@@ -4,11 +4,17 @@
 //! on edges. Only a [`Tracer`](crate::Tracer) adds nodes; dead code disappears when a graph is
 //! traced again.
 
+pub mod attrs;
+pub(crate) mod names;
+pub mod point;
+pub(crate) mod query;
+pub(crate) mod residence;
+
 use crate::op::{OpName, OpRef};
-use crate::point::{Origin, Point};
 use crate::policy::{Decision, Region, Site};
 use crate::{Attrs, Size, Sizes, TensorType};
 use petgraph::graph::{DiGraph, NodeIndex};
+use point::{Origin, Point};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::{HashMap, HashSet};

@@ -9,10 +9,7 @@
 //!
 //! This crate knows no pass, no device and no buffer.
 
-pub mod args;
-mod ask;
-mod at;
-pub mod attrs;
+mod bind_sizes;
 pub mod dtype;
 pub mod error;
 pub mod eval;
@@ -22,9 +19,7 @@ pub mod hash;
 pub mod kernel;
 pub mod op;
 pub mod ops;
-pub mod point;
 pub mod policy;
-mod residence;
 mod retrace;
 pub mod shape;
 pub mod size;
@@ -32,18 +27,19 @@ pub mod tensor_type;
 pub mod text;
 pub mod tracer;
 pub mod unknown;
-pub mod var;
 pub mod verify;
 
-pub use args::{Args, Dims, IntoAttr, IntoDims, IntoSize, IntoSizes, OperandOf, Results, given};
-pub use ask::Matched;
-pub use at::SizeError;
-pub use attrs::{Attr, Attrs};
+pub use bind_sizes::SizeError;
 pub use dtype::{Class, DType, Float, Storage, Top};
 pub use error::{ParseError, PassError, TraceError, VerifyError, VerifyErrors};
+pub use graph::attrs::{self, Attr, Attrs};
+pub use graph::point::{self, Origin, Point, PointId, Reason};
+pub use graph::query::Matched;
 pub use graph::{Graph, Node, NodeId, Port, Role, Source, Use, ValueId};
+pub use op::args::{
+    self, Args, Dims, IntoAttr, IntoDims, IntoSize, IntoSizes, OperandOf, Results, given,
+};
 pub use op::{OpDef, OpName, OpRef};
-pub use point::{Origin, Point, PointId, Reason};
 pub use retrace::Mapping;
 pub use shape::Shape;
 pub use size::{Claim, Must, NamedSize, Number, Relation, Size, SizeGuard, Sizes, Values};
@@ -52,5 +48,5 @@ pub use smallvec::{SmallVec, smallvec};
 pub use tensor_type::TensorType;
 pub use text::{ParseOptions, Printer, parse};
 pub use tracer::Tracer;
-pub use var::Var;
+pub use tracer::var::{self, Var};
 pub use verify::{Promise, Stage, Verified, compare, verify};

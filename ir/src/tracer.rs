@@ -11,23 +11,25 @@ mod draws;
 mod region;
 mod scene;
 mod sizes;
+mod trail;
 mod updates;
+pub mod var;
 
 use blame::Refused;
 pub(crate) use blame::with_operands;
 use draws::Draws;
 use scene::{Called, Former, Restore};
+use trail::Trail;
 
 use crate::args::{Args, Results};
 use crate::error::TraceError;
+use crate::graph::residence::{Residence, of_constant, of_result};
 use crate::graph::{Graph, Node, NodeId, Port, Role, Source, ValueId};
 use crate::hash::FxHashSet;
 use crate::op::{Body, Dispatch, ExpandCx, Inferred, OpDef, OpName, OpRef};
 use crate::ops::{cast, infer, source, view};
-use crate::point::Trail;
 use crate::policy::parity::Thread;
 use crate::policy::{Decision, DeviceType, PolicySet, Site};
-use crate::residence::{Residence, of_constant, of_result};
 use crate::{Attr, Attrs, Number, TensorType, Var};
 use smallvec::SmallVec;
 use std::borrow::Cow;

@@ -3,7 +3,7 @@
 use crate::arena::{Buffer, pack};
 use crate::buckets::{Bucket, Work};
 use crate::device::{Access, Device};
-use crate::program::{Line, Parts};
+use crate::parts::{Line, Parts};
 use crate::schedule::Schedule;
 use std::fmt;
 use std::sync::Arc;

@@ -33,6 +33,7 @@ pub mod memory;
 pub mod npz;
 mod output_pool;
 mod outputs;
+mod parts;
 mod program;
 pub mod reference;
 pub mod registry;

@@ -1,7 +1,7 @@
 //! The order of a program's steps, and which state is updated in place.
 
 use crate::buckets::Work;
-use crate::program::{Part, Parts};
+use crate::parts::{Part, Parts};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};

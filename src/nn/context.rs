@@ -2,7 +2,6 @@
 
 use crate::entry::{Entry, Start};
 use crate::nn::declared::{Asker, Declared, Tie};
-use crate::nn::{Layer, Module};
 use crate::trace::Trace;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -127,7 +126,7 @@ impl<'t> Context<'t> {
     }
 
     /// Names the result of the module at this path, or notes its type, where that was asked for.
-    fn shown(&self, path: &str, y: Var<'t>) {
+    pub(super) fn shown(&self, path: &str, y: Var<'t>) {
         if self.is_declaring() || y.is_poison() {
             return;
         }
@@ -140,53 +139,27 @@ impl<'t> Context<'t> {
         }
     }
 
-    /// Records a part of the module that is called `name`; its ops are recorded at the line of this
-    /// call.
-    #[track_caller]
-    pub fn call(&self, name: &str, module: &(impl Module + ?Sized), x: Var<'t>) -> Var<'t> {
-        self.of_caller(std::ptr::from_ref(module).cast()).part(name, module, x)
-    }
-
-    /// The same for a part that takes several values or gives several:
-    /// `cx.apply("rnn", &self.rnn, (x, state))`.
-    #[track_caller]
-    pub fn apply<L: Layer + ?Sized>(
-        &self,
-        name: &str,
-        layer: &L,
-        input: impl Into<L::Input<'t>>,
-    ) -> L::Output<'t> {
-        self.of_caller(std::ptr::from_ref(layer).cast()).layer(name, layer, input)
-    }
-
     /// The same for a call by the user of a module that lies at this address.
     #[track_caller]
-    fn of_caller(&self, module: *const ()) -> Self {
+    pub(super) fn of_caller(&self, module: *const ()) -> Self {
         Context { caller: Location::caller(), module: module.addr(), ..self.clone() }
     }
 
-    /// Records a part of the module that is called `name`, at the line where this module is called.
-    /// The part belongs to the module that the user called, and may be made for this call alone.
-    pub(crate) fn part(&self, name: &str, module: &(impl Module + ?Sized), x: Var<'t>) -> Var<'t> {
-        let inside = self.inside(name);
-        let y = self.trace.tracer().scope(name, || module.forward(&inside, x));
-        self.shown(&inside.path, y);
-        y
+    /// The same place, called at the line of this call.
+    #[track_caller]
+    pub(super) fn at_caller(&self) -> Self {
+        Context { caller: Location::caller(), ..self.clone() }
     }
 
-    /// The same for a part that takes several values or gives several.
-    pub(crate) fn layer<L: Layer + ?Sized>(
-        &self,
-        name: &str,
-        layer: &L,
-        input: impl Into<L::Input<'t>>,
-    ) -> L::Output<'t> {
-        let inside = self.inside(name);
-        let input = input.into();
-        self.trace.tracer().scope(name, || layer.forward(&inside, input))
+    /// The place in a model of these entries: those that are not trained are state.
+    pub(super) fn with_entries(self, entries: &[Entry]) -> Self {
+        let states = entries.iter().filter(|entry| entry.role == Role::State);
+        let states = Arc::new(states.map(|entry| entry.name.clone()).collect());
+        Context { states, ..self }
     }
 
-    fn inside(&self, name: &str) -> Self {
+    /// The place of a part of that name.
+    pub(super) fn inside(&self, name: &str) -> Self {
         Context { path: self.full_name(name), ..self.clone() }
     }
 
@@ -199,7 +172,7 @@ impl<'t> Context<'t> {
     }
 
     /// A parameter of the module that is called: its name, its type and how it starts. No other
-    /// list of parameters is needed: see [`Module::entries`].
+    /// list of parameters is needed: see [`Module::entries`](crate::nn::Module::entries).
     pub fn parameter(&self, name: &str, ty: TensorType, start: Start) -> Var<'t> {
         let start = self.start.and_then(|other| other(&ty)).unwrap_or(start);
         let name = self.full_name(name);
@@ -322,40 +295,5 @@ impl<'t> Context<'t> {
 
     fn full_name(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
-    }
-}
-
-/// A module and the place it is called at: what a training step hands to the closure that computes
-/// the loss.
-pub struct Model<'m, 't> {
-    module: &'m dyn Module,
-    context: Context<'t>,
-}
-
-impl<'m, 't> Model<'m, 't> {
-    /// A module at a place.
-    pub fn new(module: &'m dyn Module, context: Context<'t>) -> Self {
-        // One whose parameters are not known before it is called has no frozen ones that another is
-        // tied to.
-        Model::of(module, context, &module.entries().unwrap_or_default())
-    }
-
-    /// A module of these entries at a place.
-    pub(crate) fn of(module: &'m dyn Module, context: Context<'t>, entries: &[Entry]) -> Self {
-        let states = entries.iter().filter(|entry| entry.role == Role::State);
-        let states = Arc::new(states.map(|entry| entry.name.clone()).collect());
-        Model { module, context: Context { states, ..context } }
-    }
-
-    /// Records what the model computes; the ops of its layers are recorded at the line of this
-    /// call.
-    #[track_caller]
-    pub fn forward(&self, x: Var<'t>) -> Var<'t> {
-        self.module.forward(&Context { caller: Location::caller(), ..self.context.clone() }, x)
-    }
-
-    /// The place it is called at.
-    pub fn context(&self) -> &Context<'t> {
-        &self.context
     }
 }

@@ -1,9 +1,10 @@
-//! [`Layer`]: a part of a model that takes several values or gives several.
+//! [`Layer`]: a part of a model that takes several values or gives several; [`ForInputs`]: one that
+//! states the types of its inputs.
 
 use crate::entry::Entry;
 use crate::error::Result;
+use crate::nn::Context;
 use crate::nn::declared::Declared;
-use crate::nn::{Context, ForInputs};
 use std::slice;
 use tracecast_ir::{TensorType, Var};
 use tracecast_runtime::Store;
@@ -70,6 +71,29 @@ pub trait Layer: Send + Sync {
     /// If no tensor has the type of a parameter; as [`entries`](Layer::entries).
     fn init(&self, store: &mut Store, seed: u64) -> Result<()> {
         self.entries()?.iter().try_for_each(|entry| entry.put(store, seed))
+    }
+}
+
+/// A [`Layer`] whose parameters are found with inputs of these types: made by
+/// [`Layer::for_inputs`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForInputs<L> {
+    layer: L,
+    inputs: Vec<TensorType>,
+}
+
+impl<L> ForInputs<L> {
+    fn new(layer: L, inputs: Vec<TensorType>) -> Self {
+        ForInputs { layer, inputs }
+    }
+}
+
+impl<L: Layer> Layer for ForInputs<L> {
+    type Input<'t> = L::Input<'t>;
+    type Output<'t> = L::Output<'t>;
+
+    fn forward<'t>(&self, cx: &Context<'t>, input: L::Input<'t>) -> L::Output<'t> {
+        self.layer.forward(cx, input.typed(cx, &mut self.inputs.iter()))
     }
 }
 

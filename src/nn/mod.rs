@@ -12,9 +12,11 @@
 
 mod activation;
 mod batch_norm;
+mod call;
 mod checkpoint;
 mod context;
 mod conv;
+mod declare;
 mod declared;
 mod distance;
 mod dropout;
@@ -43,8 +45,9 @@ pub use batch_norm::{
     BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d,
     InstanceNorm2d, InstanceNorm3d, LocalResponseNorm,
 };
+pub use call::Model;
 pub use checkpoint::Checkpoint;
-pub use context::{Context, Model};
+pub use context::Context;
 pub use conv::{
     Conv, Conv1d, Conv2d, Conv3d, ConvTranspose, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
 };
@@ -52,8 +55,8 @@ pub use declared::Tie;
 pub use distance::{CosineSimilarity, PairwiseDistance};
 pub use dropout::{AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout};
 pub use embedding::Embedding;
-pub use for_input::{ForInput, ForInputs};
-pub use layer::{Layer, Values};
+pub use for_input::ForInput;
+pub use layer::{ForInputs, Layer, Values};
 pub use linear::{Bilinear, Linear};
 pub use loss::{
     BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, GaussianNllLoss,

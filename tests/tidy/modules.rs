@@ -5,28 +5,9 @@ use crate::tree::{Tree, none};
 use crate::{CRATES, Crate, repository};
 use std::collections::BTreeSet;
 
-/// The import cycles between modules today, by crate. `codegen`, `passes` and `cli` have none and
-/// get none. Elsewhere a cycle may only shrink: a module that left it leaves this list.
-const KNOTS: &[(&str, &[&str])] = &[
-    (
-        "tracecast-ir",
-        &[
-            "args",
-            "ask",
-            "attrs",
-            "graph",
-            "kernel",
-            "op",
-            "ops",
-            "point",
-            "residence",
-            "text",
-            "tracer",
-            "var",
-        ],
-    ),
-    ("tracecast-runtime", &["executable", "layout", "program", "schedule"]),
-];
+/// The import cycles between modules today, by crate. Crates that are not listed have none and get
+/// none. A listed cycle may only shrink: a module that left it leaves this list.
+const KNOTS: &[(&str, &[&str])] = &[("tracecast-ir", &["graph", "kernel", "op", "ops", "tracer"])];
 
 #[test]
 fn modules_import_each_other_in_no_circle() {

@@ -16,7 +16,7 @@ const LOOKED_UP: [(&str, &str); 11] = [
     ("cli/src/ops.rs", "ops that a user may mean; policy tables list ops by name"),
     ("cli/src/policy.rs", "policy tables list ops by name"),
     ("fuzz/src/policy.rs", "policy tables list ops by name"),
-    ("ir/src/ask.rs", "policies list ops by name"),
+    ("ir/src/graph/query.rs", "policies list ops by name"),
     ("ir/src/op/name.rs", "defines it"),
     ("ir/src/policy/source.rs", "policy tables list ops by name"),
     ("ir/src/text/printer.rs", "names that are no words of the text are put in quotes"),
@@ -48,7 +48,7 @@ const HOMONYMS: [(&str, &[&str], &str); 48] = [
     ("ir/src/kernel/emit.rs", &["cat", "gather", "pad"], "messages about loops"),
     ("ir/src/functions/binary.rs", &["where"], "the function in errors"),
     (
-        "ir/src/functions/in_front.rs",
+        "ir/src/functions/reversed_ops.rs",
         &["bitwise_left_shift", "bitwise_right_shift", "floor_divide", "pow", "remainder", "xlogy"],
         "the functions in errors",
     ),
@@ -66,7 +66,7 @@ const HOMONYMS: [(&str, &[&str], &str); 48] = [
     ("ir/src/kernel/forms/attention.rs", &["attention"], "the form"),
     ("ir/src/kernel/forms/scatter.rs", &["add", "mul", "scatter"], "the form, and its combiners"),
     (
-        "ir/src/kernel/line/mod.rs",
+        "ir/src/kernel/line/layout.rs",
         &["argmax", "argmin", "logsumexp", "prod", "recurrence", "sum"],
         "scans",
     ),

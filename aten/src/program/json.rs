@@ -7,27 +7,46 @@ use tracecast_ir::{Shape, Size, TensorType};
 
 type Made<T> = Result<T, String>;
 
-pub(super) fn parse(text: &str) -> Made<Program> {
-    let json: Json = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let field = |name: &str| list(json.get(name).ok_or_else(|| format!("`{name}` is missing"))?);
-    let optional = |name: &str| json.get(name).map_or(Ok(&[][..]), list);
-    let in_region = json.get("in_region").map_or(Ok(0), integer)?;
-    Ok(Program {
-        name: string(json.get("name").ok_or("`name` is missing")?)?,
-        sizes: each(field("sizes")?, range)?,
-        inputs: each(field("inputs")?, |json| {
-            let [name, dtype, sizes] = parts(json)?;
-            Ok((string(name)?, stated(dtype, sizes)?))
-        })?,
-        calls: each(field("calls")?, call)?,
-        outputs: each(field("outputs")?, place)?,
-        updates: each(optional("updates")?, |json| {
-            let [input, from] = parts(json)?;
-            Ok((string(input)?, place(from)?))
-        })?,
-        parameters: each(optional("parameters")?, string)?,
-        in_region: usize::try_from(in_region).map_err(|_| wrong("a count", &in_region.into()))?,
-    })
+impl Program {
+    /// Reads a program from JSON.
+    ///
+    /// The object has `name`; `sizes`, each `[name, least, most or null, traced]`; `inputs`, each
+    /// `[name, dtype, sizes]`; `calls`, each `[name, overload, arguments, results, line, scope]`;
+    /// `outputs`, each `[call or input, which result]`. An argument is `[name or null, value]`, a
+    /// result `[dtype, sizes]`. Values are null, truths, integers, texts and lists of JSON, or
+    /// `{"float": "0.1"}`, `{"tensor": [call, which]}`, `{"size": "2*s0"}`, `{"dtype": "float32"}`,
+    /// `{"place": null}`.
+    ///
+    /// A training step may also have `updates`, each `[input, [call, which result]]`: such an input
+    /// is state of the store. `parameters` names inputs that are trained. `in_region` is the number
+    /// of calls, from the first on, that lie in the autocast region of the [`Scene`].
+    ///
+    /// # Errors
+    /// Text that is no such object.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let json: Json = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let field =
+            |name: &str| list(json.get(name).ok_or_else(|| format!("`{name}` is missing"))?);
+        let optional = |name: &str| json.get(name).map_or(Ok(&[][..]), list);
+        let in_region = json.get("in_region").map_or(Ok(0), integer)?;
+        Ok(Program {
+            name: string(json.get("name").ok_or("`name` is missing")?)?,
+            sizes: each(field("sizes")?, range)?,
+            inputs: each(field("inputs")?, |json| {
+                let [name, dtype, sizes] = parts(json)?;
+                Ok((string(name)?, stated(dtype, sizes)?))
+            })?,
+            calls: each(field("calls")?, call)?,
+            outputs: each(field("outputs")?, place)?,
+            updates: each(optional("updates")?, |json| {
+                let [input, from] = parts(json)?;
+                Ok((string(input)?, place(from)?))
+            })?,
+            parameters: each(optional("parameters")?, string)?,
+            in_region: usize::try_from(in_region)
+                .map_err(|_| wrong("a count", &in_region.into()))?,
+        })
+    }
 }
 
 fn range(json: &Json) -> Made<NamedRange> {

@@ -87,25 +87,6 @@ impl Program {
     /// The call `[loss, tensors]` that is no overload of ATen: it gives the gradients of a number.
     pub const GRADIENTS: &str = "gradients";
 
-    /// Reads a program from JSON.
-    ///
-    /// The object has `name`; `sizes`, each `[name, least, most or null, traced]`; `inputs`, each
-    /// `[name, dtype, sizes]`; `calls`, each `[name, overload, arguments, results, line, scope]`;
-    /// `outputs`, each `[call or input, which result]`. An argument is `[name or null, value]`, a
-    /// result `[dtype, sizes]`. Values are null, truths, integers, texts and lists of JSON, or
-    /// `{"float": "0.1"}`, `{"tensor": [call, which]}`, `{"size": "2*s0"}`, `{"dtype": "float32"}`,
-    /// `{"place": null}`.
-    ///
-    /// A training step may also have `updates`, each `[input, [call, which result]]`: such an input
-    /// is state of the store. `parameters` names inputs that are trained. `in_region` is the number
-    /// of calls, from the first on, that lie in the autocast region of the [`Scene`].
-    ///
-    /// # Errors
-    /// Text that is no such object.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        json::parse(text)
-    }
-
     /// The names of the inputs.
     pub fn inputs(&self) -> impl Iterator<Item = &str> {
         self.inputs.iter().map(|(name, _)| name.as_str())

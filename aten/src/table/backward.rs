@@ -1,7 +1,8 @@
 //! Gradients of other table, as PyTorch's backward graphs call them.
 
+use super::entry::{reduction, unless};
 use super::norm::weight_norm;
-use super::{reduction, table, unless};
+use super::table;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::{Results, Var};
 

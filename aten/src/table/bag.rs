@@ -26,7 +26,7 @@ enum Mode {
 
 impl Mode {
     fn of(number: i64) -> Result<Self, String> {
-        Ok(match super::word(number, &["sum", "mean", "max"])? {
+        Ok(match super::entry::word(number, &["sum", "mean", "max"])? {
             "sum" => Mode::Sum,
             "mean" => Mode::Mean,
             _ => Mode::Max,

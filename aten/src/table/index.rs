@@ -1,7 +1,7 @@
 //! Elements by their positions: read, written and counted.
 
+use super::entry::unless;
 use super::table;
-use super::unless;
 use tracecast_ir::functions::Pick;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::{DType, Size, Var};

@@ -1,6 +1,7 @@
 //! Losses.
 
-use super::{reduction, table, unless};
+use super::entry::{reduction, unless};
+use super::table;
 use tracecast_ir::ops::prelude::*;
 
 table! {

@@ -1,6 +1,7 @@
 //! Pooling, interpolation and sampling of images.
 
-use super::{table, word as named};
+use super::entry::word as named;
+use super::table;
 use tracecast_ir::Var;
 use tracecast_ir::ops::prelude::*;
 

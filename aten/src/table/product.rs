@@ -1,6 +1,7 @@
 //! Matrix products, and distances of vectors.
 
-use super::{table, unless};
+use super::entry::unless;
+use super::table;
 use tracecast_ir::Var;
 use tracecast_ir::functions as f;
 use tracecast_ir::ops::prelude::*;

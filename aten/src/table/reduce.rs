@@ -1,6 +1,7 @@
 //! Reductions, scans and norms along axes.
 
-use super::{table, unless};
+use super::entry::unless;
+use super::table;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::{DType, TensorType, Var};
 

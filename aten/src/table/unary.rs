@@ -1,6 +1,7 @@
 //! Functions of one tensor: elementwise mathematics, activations, softmax.
 
-use super::{table, unless};
+use super::entry::unless;
+use super::table;
 use tracecast_ir::DType;
 use tracecast_ir::ops::prelude::*;
 

@@ -6,8 +6,8 @@
 //!   16 bits: x[r..r+8], y[r..r+8]  ->  x0 y0 x1 y1 x2 y2 x3 y3, x4 y4 x5 y5 x6 y6 x7 y7
 //! ```
 
+use super::emitter::{Emitter, MEMORY};
 use super::row::Row;
-use super::{Emitter, MEMORY};
 use crate::plan::phases::Phase;
 use crate::plan::{Place, Sink};
 use cranelift::codegen::ir::{BlockArg, ConstantData};

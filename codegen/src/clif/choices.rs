@@ -1,7 +1,8 @@
-//! [`Choices`]: what code does differently if what it goes over fits a cache of this machine.
-//! Chosen before any code is emitted, so that all questions about sizes with names have been asked
-//! when code is looked for.
+//! Makes the [`Choices`]: what code does differently if its working set fits a cache of this
+//! machine. Chosen before any code is emitted, so that all questions about sizes with names have
+//! been asked when code is looked for.
 
+use super::emitter::Choices;
 use super::{prefetch, row_pairs};
 use crate::plan::facts::Facts;
 use crate::plan::{Plan, Sink};
@@ -12,19 +13,6 @@ use tracecast_ir::Size;
 /// memory.
 const LONG: i64 = 1024;
 
-/// What was chosen for a function.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Choices {
-    /// How many rows are worked on at a time.
-    pub(super) rows: usize,
-    /// Results go past the caches.
-    pub(super) streams: bool,
-    /// Lines of results are asked for a pass before they are written.
-    pub(super) prefetches: bool,
-    /// Rows of a table are asked for some rows before they are taken.
-    pub(super) takes_ahead: bool,
-}
-
 impl Choices {
     /// For the function of a plan.
     pub(crate) fn of(target: &Target, plan: &Plan, facts: &Facts) -> Choices {
@@ -34,16 +22,11 @@ impl Choices {
             streams: own
                 && has_streams(plan)
                 && facts.asks(plan.row().at_least(Size::from(LONG)))
-                && !goes_over_less(plan, target.streamed_from, facts),
+                && !plan.goes_over_less(target.streamed_from, facts),
             prefetches: own && prefetch::pays(target, plan, facts),
             takes_ahead: own && prefetch::takes_ahead(target, plan, facts),
         }
     }
-}
-
-/// True if a run goes over fewer bytes than that.
-pub(super) fn goes_over_less(plan: &Plan, bytes: i64, facts: &Facts) -> bool {
-    facts.asks(Size::from(bytes).at_least(plan.traffic() + 1))
 }
 
 /// True if there are results that may go past the caches. In rows of several stages they come in

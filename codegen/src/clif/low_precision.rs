@@ -1,6 +1,6 @@
 //! Low-precision floats in registers: bf16 inline, others one at a time by a routine.
 
-use super::{Emitter, MEMORY};
+use super::emitter::{Emitter, MEMORY};
 use crate::routines::{NarrowFloat, Precision, Routine};
 use cranelift::prelude::{FloatCC, InstBuilder, Value, types};
 use tracecast_ir::DType;

@@ -1,6 +1,6 @@
 //! Loads and stores of operands, one element or sixteen.
 
-use super::{Emitter, MEMORY, scalar_type, vector_type};
+use super::emitter::{Emitter, MEMORY, scalar_type, vector_type};
 use crate::plan::{Neighbours, Place};
 use cranelift::codegen::ir::BlockArg;
 use cranelift::prelude::{InstBuilder, IntCC, Type, Value, types};

@@ -9,8 +9,7 @@
 //! Rows that an index takes from a large table lie anywhere. Their indices are known ahead, and so
 //! is which row will be taken some rows later.
 
-use super::Emitter;
-use super::choices::goes_over_less;
+use super::emitter::Emitter;
 use super::row::Row;
 use crate::plan::facts::Facts;
 use crate::plan::phases::scratch_bytes;
@@ -98,7 +97,7 @@ impl Emitter<'_> {
 pub(super) fn pays(target: &Target, plan: &Plan, facts: &Facts) -> bool {
     plan.stages.iter().any(|stage| !results(plan, stage).is_empty())
         && row_bytes(plan).is_some_and(|bytes| bytes <= ROOM)
-        && !goes_over_less(plan, target.core_cache, facts)
+        && !plan.goes_over_less(target.core_cache, facts)
 }
 
 /// True if rows of a table are to be asked for before they are taken: it is too large for a cache

@@ -3,15 +3,12 @@
 //! The lanes of a sum or maximum live in scratch between loops; a vector loop carries them in four
 //! registers or eight, a loop over single positions works on them in place.
 
+use super::emitter::{Emitter, MEMORY, scalar_type, vector_type};
 use super::memory::Group;
-use super::{Emitter, MEMORY, scalar_type, vector_type};
 use crate::plan::phases::{Lanes, scratch_bytes};
 use cranelift::codegen::ir::BlockArg;
 use cranelift::prelude::{Block, FloatCC, InstBuilder, IntCC, Value, types};
 use tracecast_ir::kernel::{Combine, Extreme, LANES, Reduction, Scalar};
-
-/// The scratch of one reduction.
-pub(super) const LANE_BYTES: i64 = 8 * LANES as i64;
 
 /// A reduction of a stage.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Calls of the routines that compute a tile, and the checks on data.
 
+use super::emitter::{Emitter, MEMORY};
 use super::row::Row;
-use super::{Emitter, MEMORY};
 use crate::plan::Sink;
 use crate::plan::phases::{Class, Phase};
 use crate::routines::{NarrowFloat, Precision, Routine};

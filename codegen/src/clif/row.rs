@@ -1,9 +1,9 @@
 //! The phases of a row stage: loops over groups of sixteen positions, loops over single ones, and
 //! tile calls.
 
+use super::emitter::{Cut, Emitter, LANE_BYTES, Values, scalar_type, vector_type};
 use super::memory::{Base, Group};
-use super::reduce::{LANE_BYTES, Reduce};
-use super::{Cut, Emitter, Values, scalar_type, vector_type};
+use super::reduce::Reduce;
 use crate::plan::phases::{Class, Kind, Lanes, Phase, scratch_bytes};
 use crate::plan::{Sink, Stage};
 use cranelift::codegen::ir::BlockArg;

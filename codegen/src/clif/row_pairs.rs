@@ -6,14 +6,12 @@
 //! than one after the other. In the last pair of a call with an odd number of rows one row is done
 //! twice, so this is for kernels that do not write what they read.
 
-use super::Emitter;
-use super::choices::goes_over_less;
+use super::emitter::{Emitter, RowState, is_shared};
 use crate::plan::facts::Facts;
 use crate::plan::phases::{self, Kind};
 use crate::plan::{Plan, Sink, Stage};
 use crate::target::Target;
 use cranelift::prelude::{InstBuilder, IntCC, Value, types};
-use std::collections::HashMap;
 use tracecast_ir::Size;
 use tracecast_ir::kernel::ROW_CHUNK;
 
@@ -22,20 +20,6 @@ const LEAST: i64 = 16;
 
 /// The bytes of all row buffers: most of a small first-level cache.
 const ROOM: i64 = 24 << 10;
-
-/// What differs between rows that are worked on together.
-#[derive(Clone)]
-pub(super) struct RowState {
-    /// The row.
-    pub(super) row: Value,
-    /// Its position along each outer axis.
-    pub(super) index: Vec<Value>,
-    pub(super) registers: HashMap<usize, Value>,
-    /// Where its row buffers begin in the scratch.
-    pub(super) buffers: Vec<i32>,
-    /// Where the accumulators of a stage begin in the scratch.
-    pub(super) lanes: i32,
-}
 
 /// How many rows to work on at a time.
 pub(super) fn rows(target: &Target, plan: &Plan, facts: &Facts) -> usize {
@@ -64,14 +48,8 @@ pub(super) fn rows(target: &Target, plan: &Plan, facts: &Facts) -> usize {
         let phases = phases::cut(plan, s, target.vector_loops()).phases;
         phases.len() == 1 && phases[0].kind == Kind::Vector
     };
-    let pays = || goes_over_less(plan, target.core_cache, facts);
+    let pays = || plan.goes_over_less(target.core_cache, facts);
     if alike && along().all(in_one_loop) && pays() { 2 } else { 1 }
-}
-
-/// True if all rows have the same in a row buffer.
-pub(super) fn is_shared(plan: &Plan, buffer: usize) -> bool {
-    let keeps = |s: &Sink| matches!(s, Sink::Keep { buffer: b, .. } if *b == buffer);
-    plan.stages.iter().any(|s| s.first && s.sinks.iter().any(keeps))
 }
 
 impl Emitter<'_> {

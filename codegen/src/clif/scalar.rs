@@ -1,6 +1,6 @@
 //! Scalar instructions, one at a time or four.
 
-use super::{Emitter, scalar_type, vector_type};
+use super::emitter::{Emitter, scalar_type, vector_type};
 use crate::plan::phases::Lanes;
 use crate::routines::{NarrowFloat, Precision, Routine};
 use cranelift::prelude::{FloatCC, InstBuilder, IntCC, Type, Value, types};

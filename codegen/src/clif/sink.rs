@@ -1,8 +1,8 @@
 //! What a row stage does with its results, and stages that run once per row.
 
+use super::emitter::{Emitter, MEMORY, scalar_type, vector_type};
 use super::memory::Group;
 use super::row::{At, Row};
-use super::{Emitter, MEMORY, scalar_type, vector_type};
 use crate::plan::phases::{Class, Lanes, Phases};
 use crate::plan::{Place, Sink, Stage};
 use cranelift::prelude::{InstBuilder, IntCC, Value, types};

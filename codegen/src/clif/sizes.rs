@@ -1,7 +1,7 @@
 //! Arithmetic with sizes: immediates where they are numbers, else what the call finds in front of
 //! its table of addresses, read once.
 
-use super::{Emitter, MEMORY, scalar_type};
+use super::emitter::{Emitter, MEMORY, scalar_type};
 use crate::plan::numbers::Entry;
 use cranelift::codegen::cursor::{Cursor, FuncCursor};
 use cranelift::prelude::{InstBuilder, IntCC, Type, Value, types};

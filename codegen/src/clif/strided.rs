@@ -1,7 +1,7 @@
 //! Calls of the routine that gathers strided rows (`plan::strided`), before the first of the rows
 //! that it gathers.
 
-use super::Emitter;
+use super::emitter::Emitter;
 use crate::plan::{Neighbours, StridedRows};
 use crate::routines::{ElementSize, Routine};
 use cranelift::codegen::ir::BlockArg;

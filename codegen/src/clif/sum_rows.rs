@@ -3,7 +3,7 @@
 //!
 //! Its accumulators stay in registers from row to row, which vector loops of one row cannot have.
 
-use super::{Emitter, MEMORY};
+use super::emitter::{Emitter, MEMORY};
 use crate::plan::{Place, Plan, Sink, Source, Stage};
 use crate::routines::Routine;
 use crate::status;

@@ -1,8 +1,9 @@
 //! The emitter of vectors of 128 bits does what the table of capabilities promises, and nothing
 //! else.
 
+use super::emitter::{Choices, Emitter};
 use super::row::Row;
-use super::{Choices, Emitter, signature};
+use super::signature;
 use crate::machine::Vectors;
 use crate::plan::numbers::SizeTable;
 use crate::plan::phases::tests::{Sample, hold};

@@ -1,10 +1,9 @@
 //! Calls of the vector loops that `x86` makes, and the cells of the scratch that they find
 //! addresses and uniform values in.
 
+use super::emitter::{Emitter, MEMORY, RowState};
 use super::prefetch::Asked;
 use super::row::Row;
-use super::row_pairs::RowState;
-use super::{Emitter, MEMORY};
 use crate::machine::Width;
 use crate::plan::phases::{Kind, Lanes};
 use crate::x86::{self, CELL, Cell, Compiled, Task};

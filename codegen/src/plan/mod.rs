@@ -318,6 +318,11 @@ impl Plan {
         self.extents[..self.row_axis()].iter().product()
     }
 
+    /// True if a run goes over fewer bytes than that.
+    pub(crate) fn goes_over_less(&self, bytes: i64, facts: &Facts) -> bool {
+        facts.asks(Size::from(bytes).at_least(self.traffic() + 1))
+    }
+
     /// About how many bytes are read and written.
     pub(crate) fn traffic(&self) -> Size {
         // What several loads read of an operand is there once.

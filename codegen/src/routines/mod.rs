@@ -18,6 +18,7 @@ mod avx512;
 mod doubles;
 mod gather_rows;
 mod gather_within;
+mod kinds;
 mod names;
 mod narrow_float;
 mod peak;
@@ -27,6 +28,7 @@ mod scan;
 mod sum_rows;
 #[cfg(test)]
 mod tests;
+mod tiles;
 mod weigh;
 
 #[cfg(target_arch = "x86_64")]
@@ -35,87 +37,15 @@ pub(crate) use avx2::nearest_bf16 as avx2_nearest_bf16;
 pub(crate) use avx512::{nearest_bf16, to_bf16};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use gather_rows::avx2::transpose;
-pub(crate) use names::{ElementSize, NarrowFloat, Precision, Routine};
+pub(crate) use kinds::{ElementSize, NarrowFloat, Precision};
+pub(crate) use names::Routine;
 pub(crate) use peak::flops as peak_flops;
 pub(crate) use scan::advance as advance_scan;
+pub(crate) use tiles::{BringFn, FunctionRoutines, OneF16, TileFn, Tiles};
 pub(crate) use weigh::{ROW, Scoring, Slopes, Weighed, differentiate, double, weigh};
 
 use crate::machine::InstructionSet;
 use tracecast_ir::DType;
-use tracecast_ir::kernel::Function;
-
-/// Maps `n` elements from `src` to `dst`, neither of which needs to be aligned.
-///
-/// `src` may equal `dst` if the two element types are of one size; otherwise the two must not
-/// overlap.
-pub(crate) type TileFn = unsafe extern "C" fn(src: *const u8, dst: *mut u8, n: usize);
-
-/// Writes the random words of `n` elements in a row, beginning with element `start`, as u32.
-pub(crate) type RandomFn =
-    unsafe extern "C" fn(dst: *mut u8, n: usize, key: i64, step: i64, stream: u32, start: u64);
-
-/// Brings rows together whose elements lie apart, of a size that the routine knows: element `p` of
-/// row `r` is at `src + p * step` and `r` elements further, and goes to element `r * ld + p` of
-/// `dst`, for `n` positions and some rows. What lies between elements of a row must be readable as
-/// well. Nothing needs to be aligned.
-pub(crate) type BringFn = unsafe extern "C" fn(
-    src: *const u8,
-    dst: *mut u8,
-    n: usize,
-    rows: usize,
-    step: isize,
-    ld: usize,
-);
-
-/// The routines of one function.
-pub(crate) struct FunctionRoutines {
-    /// Over a tile of f32.
-    pub(crate) tile: TileFn,
-    /// Over a tile of f64.
-    pub(crate) tile_f64: TileFn,
-    /// Of one f32.
-    pub(crate) one: unsafe extern "C" fn(f32) -> f32,
-    /// Of one f64.
-    pub(crate) one_f64: unsafe extern "C" fn(f64) -> f64,
-}
-
-/// The conversions of one f16.
-#[derive(Clone, Copy)]
-pub(crate) struct OneF16 {
-    /// The f32 of the bits in the low half.
-    pub(crate) widen: unsafe extern "C" fn(u32) -> f32,
-    /// The bits of the nearest f16, in the low half.
-    pub(crate) narrow: unsafe extern "C" fn(f32) -> u32,
-    /// The nearest f16 value, as f32.
-    pub(crate) round: unsafe extern "C" fn(f32) -> f32,
-}
-
-/// The routines of one kind of CPU. Each may be called only on a CPU it was made for, as
-/// [`InstructionSet::of`] ensures.
-pub(crate) struct Tiles {
-    /// Those of each function.
-    functions: fn(Function) -> FunctionRoutines,
-    /// f16 to f32.
-    pub(crate) f16_to_f32: TileFn,
-    /// f32 to f16.
-    pub(crate) f32_to_f16: TileFn,
-    /// bf16 to f32.
-    pub(crate) bf16_to_f32: TileFn,
-    /// f32 to bf16.
-    pub(crate) f32_to_bf16: TileFn,
-    /// f32 to the nearest f16 value, as f32.
-    pub(crate) round_f16: TileFn,
-    /// f32 to the nearest bf16 value, as f32.
-    pub(crate) round_bf16: TileFn,
-    /// Those of one f16.
-    pub(crate) one_f16: OneF16,
-    /// Random words of elements in a row.
-    pub(crate) random: RandomFn,
-    /// Sums of rows of a table.
-    pub(crate) sum_rows: sum_rows::SumRowsFn,
-    /// Copying strided rows, for each size of an element.
-    gather_rows: fn(ElementSize) -> BringFn,
-}
 
 impl Tiles {
     /// Those for an instruction set of this CPU.
@@ -129,16 +59,6 @@ impl Tiles {
             #[cfg(target_arch = "aarch64")]
             InstructionSet::Neon => &portable::TILES,
         }
-    }
-
-    /// The routines of a function.
-    pub(crate) fn function(&self, function: Function) -> FunctionRoutines {
-        (self.functions)(function)
-    }
-
-    /// The routine that copies strided rows of elements of that size.
-    pub(crate) fn gather_rows(&self, size: ElementSize) -> BringFn {
-        (self.gather_rows)(size)
     }
 
     /// The routine that widens a narrow float to f32.

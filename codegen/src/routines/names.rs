@@ -1,12 +1,12 @@
 //! [`Routine`]: which precompiled routine generated code calls, the symbol that stands for it in
 //! objects and files, and its address in this process.
 
+use super::kinds::{ElementSize, NarrowFloat, Precision};
 use super::{Tiles, gather_within, narrow_float, one};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
-use tracecast_ir::DType;
-use tracecast_ir::kernel::{Function, Scalar};
+use tracecast_ir::kernel::Function;
 
 /// A routine that generated code calls.
 ///
@@ -44,97 +44,6 @@ pub(crate) enum Routine {
     GatherWithin(ElementSize),
     /// Sums of rows of a table.
     SumRows,
-}
-
-/// The precision of one number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Precision {
-    /// f32.
-    Single,
-    /// f64.
-    Double,
-}
-
-/// A float that is stored in fewer bits than the f32 that it is computed in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct NarrowFloat(DType);
-
-/// The size of an element that is copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ElementSize {
-    /// One byte.
-    One,
-    /// Two bytes.
-    Two,
-    /// Four bytes.
-    Four,
-    /// Eight bytes.
-    Eight,
-}
-
-impl Precision {
-    const ALL: [Precision; 2] = [Precision::Single, Precision::Double];
-
-    /// That of a float; `None` for other scalars.
-    pub(crate) fn of(ty: Scalar) -> Option<Precision> {
-        match ty {
-            Scalar::F32 => Some(Precision::Single),
-            Scalar::F64 => Some(Precision::Double),
-            Scalar::I32 | Scalar::I64 | Scalar::Bool => None,
-        }
-    }
-
-    /// What it adds to the symbol of a routine.
-    fn suffix(self) -> &'static str {
-        match self {
-            Precision::Single => "",
-            Precision::Double => "_f64",
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Precision::Single => "f32",
-            Precision::Double => "f64",
-        }
-    }
-}
-
-impl NarrowFloat {
-    /// Every one that kernels exist for.
-    fn all() -> impl Iterator<Item = NarrowFloat> {
-        DType::COMPUTABLE.into_iter().filter_map(NarrowFloat::of)
-    }
-
-    /// That of a dtype; `None` if the dtype is something else.
-    pub(crate) fn of(dtype: DType) -> Option<NarrowFloat> {
-        (dtype.is_low() && dtype.is_computable()).then_some(NarrowFloat(dtype))
-    }
-
-    /// Its dtype.
-    pub(super) fn dtype(self) -> DType {
-        self.0
-    }
-}
-
-impl ElementSize {
-    /// Every size, in order.
-    pub(crate) const ALL: [ElementSize; 4] =
-        [ElementSize::One, ElementSize::Two, ElementSize::Four, ElementSize::Eight];
-
-    /// That of elements of `bytes` bytes; `None` if no element has as many.
-    pub(crate) fn of(bytes: i64) -> Option<ElementSize> {
-        ElementSize::ALL.into_iter().find(|size| size.bytes() == bytes)
-    }
-
-    fn bytes(self) -> i64 {
-        match self {
-            ElementSize::One => 1,
-            ElementSize::Two => 2,
-            ElementSize::Four => 4,
-            ElementSize::Eight => 8,
-        }
-    }
 }
 
 impl Routine {
@@ -239,6 +148,7 @@ mod tests {
     use super::*;
     use crate::machine::{InstructionSet, Vectors};
     use std::collections::HashSet;
+    use tracecast_ir::DType;
 
     #[test]
     fn each_routine_has_a_symbol_and_an_address_of_its_own() {
@@ -253,7 +163,7 @@ mod tests {
             assert!(symbols.len() > 3 * Function::ALL.len(), "{symbols:?}");
         }
         assert_eq!(Routine::FunctionTile(Function::Exp, Precision::Single).symbol(), "exp_tile");
-        let narrow = Routine::Narrow(Precision::Double, NarrowFloat(DType::BF16));
+        let narrow = Routine::Narrow(Precision::Double, NarrowFloat::of(DType::BF16).unwrap());
         assert_eq!(narrow.symbol(), "f64_to_bf16");
         assert_eq!("exp_f16".parse::<Routine>(), Err("there is no routine exp_f16".to_owned()));
     }

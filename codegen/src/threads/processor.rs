@@ -45,7 +45,8 @@ pub(super) fn current() -> usize {
 #[cfg(not(target_os = "linux"))]
 pub(super) fn leave(_: usize) {}
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
 

@@ -4,9 +4,19 @@
 //! Nothing here knows what the code is for. Instructions on 512-bit registers are encoded in
 //! `evex`.
 
-use super::evex::Under;
 use crate::machine::Width;
 use crate::plan::phases::Lanes;
+
+/// Which lanes an instruction writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Under {
+    /// All.
+    Nothing,
+    /// Those of a mask register. Others stay as they are; memory of theirs is not touched.
+    Mask(Reg),
+    /// Those of a mask register. Others become zero; memory of theirs is not touched.
+    Zeroing(Reg),
+}
 
 /// The number of a vector or general register.
 pub(super) type Reg = u8;

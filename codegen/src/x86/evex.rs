@@ -1,24 +1,13 @@
 //! Instructions on 512-bit registers, of which there are 32, and on their parts; some lanes may be
 //! left out.
 
-use super::asm::{Asm, Map, Mem, Opcode, Prefix, Reg, Rm, Span};
+use super::asm::{Asm, Map, Mem, Opcode, Prefix, Reg, Rm, Span, Under};
 
 /// The register of masks that are made and used at once.
 pub(super) const MASK: Reg = 1;
 /// The register of the mask of the last positions; with lanes of 64 bits the next one is that of
 /// the second half.
 pub(super) const TAIL: Reg = 2;
-
-/// Which lanes an instruction writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Under {
-    /// All.
-    Nothing,
-    /// Those of a mask register. Others stay as they are; memory of theirs is not touched.
-    Mask(Reg),
-    /// Those of a mask register. Others become zero; memory of theirs is not touched.
-    Zeroing(Reg),
-}
 
 /// A truth value of each lane as a vector: all of its bits or none.
 const SPREAD_MASK: Opcode = Opcode::new(Map::M0F38, Prefix::PF3, 0x38);

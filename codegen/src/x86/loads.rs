@@ -1,10 +1,10 @@
 //! Loads along the row, which widen what is narrower than a lane, and the accesses to memory that
 //! all of selection uses.
 
-use super::Cell;
 use super::frame::PointerFrom;
 use super::inst::{Base, Binary, Load, MemRef, Op, Shift, Store, VReg};
 use super::select::{Pair, Result, Select};
+use super::task::Cell;
 use crate::plan::phases::Class;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{Scalar, Val};

@@ -2,12 +2,13 @@
 //! positions, the positions that are left, and the accumulators at the end.
 
 use super::asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, RDX, RSI, Reg, Rm, When};
+use super::bodies::Bodies;
 use super::evex::TAIL;
 use super::frame::{Frame, PointerFrom};
 use super::inst::{Inst, Op};
 use super::regalloc::{Pinned, emit, invariant_operand, splat_64};
 use super::select::{Accumulator, Tables, TailCopy};
-use super::{Bodies, Cell, Task};
+use super::task::{Cell, Task};
 use crate::machine::Width;
 
 pub(super) const BROADCAST: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x18).bytes(4);

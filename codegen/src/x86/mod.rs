@@ -23,6 +23,7 @@
 //! | `text` | the listing of a loop |
 
 mod asm;
+mod bodies;
 mod compute;
 mod evex;
 mod frame;
@@ -34,158 +35,23 @@ mod order;
 mod regalloc;
 mod select;
 mod sinks;
+mod task;
 #[cfg(test)]
 pub(crate) mod tests;
 mod text;
 
 pub(crate) use frame::CELL;
 
+pub(crate) use task::{Cell, Prefetched, RowScratch, Task};
 pub(crate) use text::Listing;
 
-use crate::machine::Width;
-use crate::plan::phases::{Phase, Phases, VectorLoops};
-use crate::plan::{Plan, Stage};
 use asm::Reg;
+use bodies::Bodies;
 use inst::{Inst, Op};
 use loops::Code;
-use order::{needed, one_by_one, pressure};
 use regalloc::Pinned;
-use select::{BodyKind, Select, Tables};
+use select::Tables;
 use std::collections::HashMap;
-use tracecast_ir::kernel::Val;
-
-impl Width {
-    /// The bytes of a vector.
-    fn bytes(self) -> i32 {
-        match self {
-            Width::Bits256 => 32,
-            Width::Bits512 => 64,
-        }
-    }
-
-    /// The loops made of such vectors.
-    fn loops(self) -> VectorLoops {
-        match self {
-            Width::Bits256 => VectorLoops::Avx2,
-            Width::Bits512 => VectorLoops::Avx512,
-        }
-    }
-
-    /// How many vector registers there are.
-    fn registers(self) -> usize {
-        match self {
-            Width::Bits256 => 16,
-            Width::Bits512 => 32,
-        }
-    }
-
-    /// How many registers reductions may have.
-    fn accumulators(self) -> usize {
-        match self {
-            Width::Bits256 => 8,
-            Width::Bits512 => 12,
-        }
-    }
-
-    /// The register of an accumulator.
-    fn accumulator(self, number: u8) -> Reg {
-        self.registers() as Reg - 1 - number
-    }
-}
-
-/// Where a row has its buffers and accumulators in the scratch.
-pub(crate) struct RowScratch {
-    /// The offset of each row buffer.
-    pub(crate) buffers: Vec<i32>,
-    /// The offset of the lanes of each reduction, by sink.
-    pub(crate) lanes: HashMap<usize, i32>,
-}
-
-/// A phase to compile.
-pub(crate) struct Task<'a> {
-    /// The vectors to use.
-    pub(crate) width: Width,
-    /// The plan that it belongs to.
-    pub(crate) plan: &'a Plan,
-    /// Its stage.
-    pub(crate) stage: &'a Stage,
-    /// How the stage is cut.
-    pub(crate) cut: &'a Phases,
-    /// The phase.
-    pub(crate) phase: &'a Phase,
-    /// The rows that the loop computes together: one, or a pair.
-    pub(crate) rows: Vec<RowScratch>,
-    /// The offset in the scratch of values that one phase leaves for another.
-    pub(crate) temporaries: i32,
-    /// The rows to prefetch.
-    pub(crate) prefetched: Vec<Prefetched>,
-    /// The loop initialises its accumulators itself, since a call is the whole of a reduction. Were
-    /// they stored by the caller, in vectors of 128 bits, reading them in vectors of 512 bits would
-    /// defeat store forwarding and wait for all earlier stores.
-    pub(crate) initialises: bool,
-    /// The offset from which the scratch is free; a multiple of 64.
-    pub(crate) area: i32,
-    /// Results go past the caches where they are aligned (non-temporal stores): they are too large
-    /// to be found in a cache later on, and come at the pace of the loads. In rows of several
-    /// stages they come in bursts, which would wait for memory.
-    pub(crate) streams: bool,
-}
-
-impl Task<'_> {
-    /// The registers of a reduction. The lanes that the next sixteen positions go to come first;
-    /// those of the other sixteen lanes, if the row fills them, change places with them after every
-    /// sixteen positions.
-    fn vectors(&self) -> usize {
-        self.plan.lanes() / self.lanes() as usize
-    }
-
-    /// The bytes of a lane.
-    fn lane(&self) -> i32 {
-        self.cut.lanes.bytes()
-    }
-
-    /// The lanes of a vector.
-    fn lanes(&self) -> i32 {
-        self.width.bytes() / self.lane()
-    }
-
-    /// True if positions go to two groups of sixteen lanes by turns.
-    fn alternates(&self) -> bool {
-        self.plan.lanes() > 16
-    }
-}
-
-/// A row to prefetch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Prefetched {
-    /// Of an element.
-    pub(crate) bytes: u8,
-    /// It will be written, not only read.
-    pub(crate) written: bool,
-}
-
-/// What the caller puts into a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cell {
-    /// The address of a load at position 0, valid along the row even if a guard fails.
-    Load(Val),
-    /// The address of a sink at position 0.
-    Sink(usize),
-    /// A value that is the same along the row, as 32 bits; truth as all of them.
-    Uniform(Val),
-    /// The address of a row to prefetch, by number.
-    Prefetch(usize),
-    /// The number of position 0 of an index, as 32 bits.
-    Start(Val),
-    /// Whether the guard of a load holds: all of 32 bits or none.
-    Guard(Val),
-    /// Whether the row is the first of its chunk of a column: all of 32 bits or none.
-    First(usize),
-    /// Sixteen bytes of a stored value that is the same along the row.
-    Pattern(usize),
-    /// Nothing: the loop keeps there which lanes of a half are left in the tail.
-    Mask(u8),
-}
 
 /// The function of a phase.
 #[derive(Debug)]
@@ -229,56 +95,6 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
     let Code { bytes, instructions, area_bytes } = loops::assemble(task, &tables, pins, &bodies);
     let listing = Listing::new(task, &tables, bodies);
     Ok(Compiled { bytes, instructions, cells: tables.cells, initialised, area_bytes, listing })
-}
-
-/// The bodies of a function's loops, which run one after the other, each for the positions that are
-/// left.
-#[derive(Debug)]
-struct Bodies {
-    main: Option<Vec<Inst>>,
-    /// Instead of the main one, where results are aligned: stores past the caches.
-    non_temporal: Option<Vec<Inst>>,
-    single: Option<Vec<Inst>>,
-    tail: Option<Vec<Inst>>,
-}
-
-impl Bodies {
-    /// Those that the row asks for, without what nothing needs.
-    fn select(task: &Task<'_>, tables: &mut Tables) -> Result<Bodies, String> {
-        let mut body = |wanted: bool, kind: BodyKind| match wanted {
-            true => Select::body(task, tables, kind).map(|body| Some(needed(body))),
-            false => Ok(None),
-        };
-        let plan = task.plan;
-        let pairs = plan.may_reach(i64::from(2 * task.lanes()));
-        let main = body(pairs, BodyKind::Pair)?;
-        let non_temporal = body(pairs && task.streams, BodyKind::NonTemporal)?;
-        let single = body(task.lanes() == 16 && plan.may_reach(16), BodyKind::Single)?;
-        let tail = body(!plan.aligned, BodyKind::Tail)?;
-        let non_temporal = non_temporal.filter(|_| !tables.streamed.is_empty());
-        Ok(Bodies { main, non_temporal, single, tail })
-    }
-
-    /// Orders their instructions so that they need fewer registers, if there are no more than
-    /// `room`. Returns how many the main one needs, or the single one where that is all there is.
-    fn order(&mut self, room: usize) -> usize {
-        let order = |body: &mut Vec<Inst>| {
-            let side_by_side = pressure(body);
-            if side_by_side < room {
-                return side_by_side;
-            }
-            let other = one_by_one(body);
-            let peak = pressure(&other);
-            if peak < side_by_side {
-                *body = other;
-            }
-            peak.min(side_by_side)
-        };
-        let Bodies { main, non_temporal, single, tail } = self;
-        let [main, single, ..] =
-            [main, single, non_temporal, tail].map(|body| body.as_mut().map(order));
-        main.or(single).unwrap_or(0)
-    }
 }
 
 /// Pins the constants and broadcasts that are used most to registers for the whole loop.

@@ -5,8 +5,8 @@
 //! own up. Constants, and loads of memory that nothing writes, are rematerialised: they are read as
 //! memory operands, and cost nothing to give up. Others are spilled.
 
-use super::asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, Reg, Rm, Span};
-use super::evex::{MASK, TAIL, Under};
+use super::asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, Reg, Rm, Span, Under};
+use super::evex::{MASK, TAIL};
 use super::frame::Frame;
 use super::inst::{Base, Binary, Inst, Load, MemRef, Op, Shift, Store, Unary, VReg};
 use crate::machine::Width;

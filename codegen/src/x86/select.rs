@@ -8,7 +8,7 @@
 use super::frame::PointerFrom;
 use super::functions::{Sequence, sequence, sequence_of_doubles};
 use super::inst::{Base, Binary, Inst, Load, MemRef, Op, Shift, Unary, VReg, compare};
-use super::{Cell, Prefetched, RowScratch, Task};
+use super::task::{Cell, Prefetched, RowScratch, Task};
 use crate::machine::Width;
 use crate::plan::Sink;
 use crate::plan::phases::{Capability, Class, Lanes};

@@ -1,9 +1,9 @@
 //! What happens to the results of a phase: stores, which narrow, row buffers, and accumulators.
 
-use super::Cell;
 use super::frame::PointerFrom;
 use super::inst::{Base, Binary, Load, MemRef, Op, Shift, Store, Unary};
 use super::select::{Pair, Result, Select};
+use super::task::Cell;
 use crate::plan::Sink;
 use crate::plan::phases::Class;
 use tracecast_ir::DType;

@@ -16,10 +16,11 @@
 //! positions that are left take part. A prime marks what belongs to the second of two rows.
 //! `vfmaddps a, b, c` is `a * b + c` in whichever of its three forms registers ask for.
 
+use super::bodies::Bodies;
 use super::frame::PointerFrom;
 use super::inst::{Base, Binary, Inst, Load, MemRef, Op, Shift, Store, Unary, VReg, compare};
 use super::select::{BodyKind, Tables};
-use super::{Bodies, Cell, Task};
+use super::task::{Cell, Task};
 use crate::machine::Width;
 use crate::plan::phases::Lanes;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Functions of two tensors that choose, compare, or are sums and products of what there is.
 
-use super::given::Given;
+use super::operand_or_number::OperandOrNumber;
 use super::{Made, named};
 use crate::args::OperandOf;
 use crate::ops::bits::Bits;
@@ -33,14 +33,17 @@ impl<'t> Var<'t> {
         other: impl OperandOf<'t, given::OrNumber>,
     ) -> Var<'t> {
         named(self, "where", || {
-            let (x, other) = match (Given::of(x, DType::I64)?, Given::of(other, DType::I64)?) {
-                (Given::Value(x), Given::Value(other)) => (x, other),
-                (Given::Value(x), number) => number.beside(x),
-                (number, Given::Value(other)) => {
+            let (x, other) = match (
+                OperandOrNumber::of(x, DType::I64)?,
+                OperandOrNumber::of(other, DType::I64)?,
+            ) {
+                (OperandOrNumber::Value(x), OperandOrNumber::Value(other)) => (x, other),
+                (OperandOrNumber::Value(x), number) => number.beside(x),
+                (number, OperandOrNumber::Value(other)) => {
                     let (other, x) = number.beside(other);
                     (x, other)
                 }
-                (Given::Number(x, first), Given::Number(other, second)) => {
+                (OperandOrNumber::Number(x, first), OperandOrNumber::Number(other, second)) => {
                     let dtype = if first && second { DType::I64 } else { DType::F32 };
                     let number = |v| self.tracer().full(TensorType::scalar(dtype), v);
                     (number(x), number(other))
@@ -56,7 +59,7 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn add_scaled(self, other: impl OperandOf<'t, given::OrNumber>, alpha: f64) -> Var<'t> {
         named(self, "add_scaled", || {
-            let (x, other) = Given::of(other, self.dtype())?.beside(self);
+            let (x, other) = OperandOrNumber::of(other, self.dtype())?.beside(self);
             let is_float = x.dtype().is_float() || other.dtype().is_float();
             if !is_float && alpha.fract() != 0.0 {
                 return Err(format!("{alpha} times integers"));
@@ -87,7 +90,7 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn divided_towards_zero(self, other: impl OperandOf<'t, given::OrNumber>) -> Var<'t> {
         named(self, "divided_towards_zero", || {
-            let (x, other) = Given::of(other, self.dtype())?.beside(self);
+            let (x, other) = OperandOrNumber::of(other, self.dtype())?.beside(self);
             let is_int = |x: Var<'t>| !x.dtype().is_float();
             if is_int(x) && is_int(other) {
                 let either =
@@ -140,7 +143,7 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn copysign(self, sign: impl OperandOf<'t, given::OrNumber>) -> Var<'t> {
         named(self, "copysign", || {
-            let (x, sign) = Given::of(sign, self.dtype())?.beside(self);
+            let (x, sign) = OperandOrNumber::of(sign, self.dtype())?.beside(self);
             let types = [x.ty(), sign.ty()];
             let dtype = Some(infer::promote(types.iter())?).filter(|dtype| dtype.is_float());
             let x = x.to(dtype.unwrap_or(DType::F32));
@@ -218,9 +221,9 @@ impl<'t> Var<'t> {
     pub fn float_power(self, exponent: impl OperandOf<'t, given::OrNumber>) -> Var<'t> {
         named(self, "float_power", || {
             let x = self.to(DType::F64);
-            Ok(match Given::of(exponent, DType::F64)? {
-                Given::Value(exponent) => x.pow(exponent.to(DType::F64)),
-                Given::Number(exponent, _) => x.pow(exponent),
+            Ok(match OperandOrNumber::of(exponent, DType::F64)? {
+                OperandOrNumber::Value(exponent) => x.pow(exponent.to(DType::F64)),
+                OperandOrNumber::Number(exponent, _) => x.pow(exponent),
             })
         })
     }

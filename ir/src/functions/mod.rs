@@ -11,41 +11,41 @@ mod attention;
 mod binary;
 mod create;
 mod diagonal;
-mod given;
-mod in_front;
 mod index;
+mod indexing;
 mod join;
 mod loss;
+mod masked_fill;
 mod multi_head;
 mod norm;
 mod number;
+mod operand_or_number;
 mod order;
 mod pad;
-mod pick;
 mod pool;
 mod product;
-mod put;
 mod random;
 mod recurrent;
 mod reduce;
 mod resize;
+mod reversed_ops;
 mod search;
 mod split;
 mod view;
 mod windows;
 
 pub use crate::ops::padding::PadMode;
-pub use in_front::{
-    bitwise_left_shift, bitwise_right_shift, float_power, floor_divide, pow, remainder, xlog1py,
-    xlogy,
-};
+pub use indexing::Pick;
 pub use join::{
     block_diag, broadcast_tensors, column_stack, dstack, hstack, meshgrid, stack, vstack,
 };
 pub use multi_head::MultiHead;
-pub use pick::Pick;
 pub use product::{diff, einsum, multi_dot};
 pub use recurrent::{Carried, Cell, Recurrent};
+pub use reversed_ops::{
+    bitwise_left_shift, bitwise_right_shift, float_power, floor_divide, pow, remainder, xlog1py,
+    xlogy,
+};
 
 use crate::{Shape, Size, Var, unknown};
 

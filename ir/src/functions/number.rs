@@ -1,6 +1,6 @@
 //! What numbers are, and numbers cut, kept or replaced: nothing here rounds more than once.
 
-use super::given::Given;
+use super::operand_or_number::OperandOrNumber;
 use super::{named, named_all};
 use crate::args::OperandOf;
 use crate::ops::cast::Cast;
@@ -274,12 +274,12 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn masked_fill(self, mask: Var<'t>, value: impl OperandOf<'t, given::OrNumber>) -> Var<'t> {
         named(self, "masked_fill", || {
-            let value = match Given::of(value, self.dtype())? {
-                Given::Number(number, _) => self.filled(&Shape::scalar(), number),
-                Given::Value(value) if value.rank() > 0 => {
+            let value = match OperandOrNumber::of(value, self.dtype())? {
+                OperandOrNumber::Number(number, _) => self.filled(&Shape::scalar(), number),
+                OperandOrNumber::Value(value) if value.rank() > 0 => {
                     return Err(format!("`value` is {}, expected no axes", value.ty()));
                 }
-                Given::Value(value) => value.to(self.dtype()),
+                OperandOrNumber::Value(value) => value.to(self.dtype()),
             };
             Ok(mask.choose(value, self))
         })

@@ -1,6 +1,6 @@
 //! Places among sorted numbers, and membership.
 
-use super::given::Given;
+use super::operand_or_number::OperandOrNumber;
 use super::{Made, named, size};
 use crate::args::OperandOf;
 use crate::ops::elementwise::Elementwise;
@@ -36,7 +36,7 @@ impl<'t> Var<'t> {
         right: bool,
     ) -> Var<'t> {
         named(self, "searchsorted", || {
-            let (x, values) = Given::of(values, self.dtype())?.beside(self);
+            let (x, values) = OperandOrNumber::of(values, self.dtype())?.beside(self);
             x.places_among(values, sorter, right)
         })
     }
@@ -106,10 +106,10 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn isin(self, others: impl OperandOf<'t, given::OrNumber>, invert: bool) -> Var<'t> {
         named(self, "isin", || {
-            let others = match Given::of(others, self.dtype())? {
-                Given::Value(others) => others,
-                Given::Number(number, _) if invert => return Ok(self.ne(number)),
-                Given::Number(number, _) => return Ok(self.eq(number)),
+            let others = match OperandOrNumber::of(others, self.dtype())? {
+                OperandOrNumber::Value(others) => others,
+                OperandOrNumber::Number(number, _) if invert => return Ok(self.ne(number)),
+                OperandOrNumber::Number(number, _) => return Ok(self.eq(number)),
             };
             let flat = others.reshape([-1]);
             let is_few = flat.size(0).number().is_none_or(|count| count <= COMPARED);

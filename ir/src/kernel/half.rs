@@ -4,7 +4,7 @@
 //! A NaN stays a NaN, and becomes quiet when narrowed; what is too large becomes infinite;
 //! subnormal results are kept. An f64 is narrowed directly: going through f32 would round twice.
 
-use super::narrow::narrow_to;
+use super::low_float::narrow_to;
 use crate::dtype::{Float, Top};
 
 const F16: Float = Float { exponent_bits: 5, fraction_bits: 10, top: Top::Infinite };

@@ -3,6 +3,7 @@
 //! What its rules see is in `context`; the [`ops!`](crate::ops!) macro that writes records in
 //! `macros`.
 
+pub mod args;
 mod context;
 mod elements;
 mod exchange;

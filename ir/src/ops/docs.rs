@@ -122,9 +122,8 @@ fn write_bounds(page: &mut String) {
 
 fn write_op(page: &mut String, op: &OpDef, method: Option<&Method>) {
     write_line(page, format_args!("\n### `{}`\n\n```text\n{}\n```\n", op.name, signature(op)));
-    for line in op.doc.trim_end().lines() {
-        let line = line.strip_prefix(' ').unwrap_or(line);
-        write_line(page, format_args!("{}", without_links(line)));
+    for line in paragraphs(op.doc) {
+        write_line(page, format_args!("{}", without_links(&line)));
     }
     write_line(page, format_args!("\n* Rounds: {}.", op.rounding));
     let own = listed(CALLS, op).map(str::to_owned);
@@ -141,6 +140,24 @@ fn write_op(page: &mut String, op: &OpDef, method: Option<&Method>) {
         let names: Vec<_> = op.domain.dtypes.iter().map(|d| d.name()).collect();
         write_line(page, format_args!("* Tested with: {}.", names.join(", ")));
     }
+}
+
+/// The lines of a comment, those of a paragraph or of an item joined.
+fn paragraphs(doc: &str) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::new();
+    let (mut in_code, mut goes_on) = (false, false);
+    for line in doc.trim_end().lines() {
+        let line = line.strip_prefix(' ').unwrap_or(line);
+        let is_fence = line.starts_with("```");
+        let begins = in_code || is_fence || line.is_empty() || line.starts_with(['|', '*']);
+        match joined.last_mut().filter(|_| goes_on && !begins) {
+            Some(last) => last.extend([" ", line.trim_start()]),
+            None => joined.push(line.to_owned()),
+        }
+        in_code ^= is_fence;
+        goes_on = !in_code && !is_fence && !line.is_empty() && !line.starts_with('|');
+    }
+    joined
 }
 
 fn write_line(page: &mut String, text: std::fmt::Arguments<'_>) {

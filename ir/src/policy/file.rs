@@ -26,8 +26,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::review::place;
-use super::table::quoted;
+use super::toml_text::{place, quoted};
 use super::{DeviceType, Policy, PolicyError, PolicySet, PolicyTable, Promotion, Target};
 
 type Fields<'a> = DeTable<'a>;

@@ -14,14 +14,6 @@ use super::mistakes::{mistakes, odd_op};
 use super::rule::OpPattern;
 use super::{DeviceType, PolicyError, PolicyFile, PolicySet, PolicyTable, Rule, Target};
 
-/// The line and the column of a place in a text, counted from 1.
-pub(super) fn place(text: &str, at: usize) -> (usize, usize) {
-    let before = &text.as_bytes()[..at.min(text.len())];
-    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
-    let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-    (line, 1 + String::from_utf8_lossy(&before[start..]).chars().count())
-}
-
 /// Something odd in a policy file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
@@ -138,7 +130,7 @@ impl<'a> Lines<'a> {
         Lines { text, starts: [0].into_iter().chain(after).collect() }
     }
 
-    /// As [`place`], which looks through the whole text.
+    /// As [`place`](super::toml_text::place), which looks through the whole text.
     fn place(&self, at: usize) -> (usize, usize) {
         let at = at.min(self.text.len());
         let line = self.starts.partition_point(|start| *start <= at);
@@ -435,13 +427,5 @@ mod tests {
     #[test]
     fn what_does_not_read_is_an_error() {
         assert!(review("rule = 3", &[], &|_, _| String::new()).is_err());
-    }
-
-    #[test]
-    fn places_count_letters() {
-        assert_eq!(
-            (place("aé\nüx", 3), place("aé\nüx", 6), place("", 9)),
-            ((1, 3), (2, 2), (1, 1))
-        );
     }
 }

@@ -10,8 +10,7 @@ use std::sync::LazyLock;
 
 use toml::de::{DeTable, DeValue};
 
-use super::review::place;
-use super::table::quoted;
+use super::toml_text::{place, quoted};
 use super::{DeviceType, PolicyError, Region};
 use crate::DType;
 

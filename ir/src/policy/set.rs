@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use super::decide::Query;
 use super::index::RuleIndex;
+use super::query::Query;
 use super::rule::Fnv;
 use super::{DeviceType, Policy, PolicyTable, Rule, RuleId, Target};
 

@@ -23,8 +23,8 @@ use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::review::place;
 use super::rule::{Fnv, OpPattern};
+use super::toml_text::{place, quoted};
 use super::{DeviceType, Policy, PolicyError, RuleId};
 
 /// Op name to [`Policy`] for one device type, one version.
@@ -217,22 +217,6 @@ impl fmt::Display for PolicyTable {
         }
         Ok(())
     }
-}
-
-/// A text as a TOML string on one line: what stands for a key must not go over several, and what
-/// follows it is found by its line.
-pub(super) fn quoted(text: &str) -> String {
-    let mut out = String::from('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            '\n' => out.push_str("\\n"),
-            '\t' => out.push_str("\\t"),
-            c if c.is_control() => out.push_str(&format!("\\u{:04X}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out + "\""
 }
 
 /// Reads a table from text, keeping track of where things stand.

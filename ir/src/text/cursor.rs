@@ -1,7 +1,7 @@
 //! A [`Cursor`]: the next token, what the grammar may ask of it, and errors that know their place.
 
+use super::escape;
 use super::lexer::{Kind, Lexer, Token};
-use super::literal;
 use crate::ParseError;
 
 /// Reads a text token by token, with one token seen ahead.
@@ -156,7 +156,7 @@ impl<'s> Cursor<'s> {
     /// The text that a token in quotes stands for; the quotes may follow a `%`.
     pub(super) fn unescape(&self, token: Token<'s>) -> Result<String, ParseError> {
         let inside = token.text.trim_start_matches('%');
-        literal::unescape(&inside[1..inside.len() - 1]).map_err(|message| self.fail(token, message))
+        escape::unescape(&inside[1..inside.len() - 1]).map_err(|message| self.fail(token, message))
     }
 
     /// The error that the next token is not what it should be.

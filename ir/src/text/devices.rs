@@ -3,7 +3,7 @@
 
 use super::cursor::Cursor;
 use super::lexer::Kind;
-use super::{DeviceKind, ParseOptions};
+use super::options::{DeviceKind, ParseOptions};
 use crate::ParseError;
 use crate::policy::{DeviceType, PolicyError, Site};
 use std::borrow::Cow;

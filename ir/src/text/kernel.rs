@@ -15,9 +15,9 @@
 //! `in0` and `out0` are buffers, or `x0` and `y0` where segments each give their own; `g0` is a
 //! register, `w0` a row buffer.
 
-use super::literal::Name;
-use super::printer::commas;
+use crate::graph::names::Name;
 use crate::kernel::Kernel;
+use crate::kernel::scalar_text::commas;
 use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Kernel {

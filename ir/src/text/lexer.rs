@@ -1,6 +1,8 @@
 //! Text into tokens, one at a time. A token borrows the text; nothing is unescaped or converted
 //! here.
 
+use crate::graph::names::in_word;
+
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -98,11 +100,6 @@ impl<'s> Lexer<'s> {
             }
         }
     }
-}
-
-/// True for what may stand inside a word.
-pub(super) fn in_word(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_' || c == '.'
 }
 
 /// The kind and the length of the token at the beginning of `rest`, which does not begin with a

@@ -4,7 +4,6 @@ use super::cursor::{Cursor, Span, shorten};
 use super::lexer::{Kind, Token};
 use super::{nearest, size};
 use crate::{Attr, DType, Number, ParseError, Shape, Size, Sizes, TensorType};
-use std::fmt;
 
 /// A type such as `f32[8, 4]`, and where it is written.
 pub(super) fn tensor_type(
@@ -176,57 +175,5 @@ fn number(cursor: &mut Cursor<'_>) -> Result<Attr, ParseError> {
             ),
         )),
         Err(_) => Err(bad()),
-    }
-}
-
-/// The text that `inside`, what stands between quotes, means.
-pub(super) fn unescape(inside: &str) -> Result<String, String> {
-    let mut out = String::with_capacity(inside.len());
-    let mut rest = inside.chars();
-    while let Some(c) = rest.next() {
-        if c != '\\' {
-            out.push(c);
-            continue;
-        }
-        out.push(match rest.next() {
-            Some('n') => '\n',
-            Some('r') => '\r',
-            Some('t') => '\t',
-            Some('0') => '\0',
-            Some(c @ ('"' | '\'' | '\\')) => c,
-            Some('u') => unicode(&mut rest)?,
-            other => {
-                return Err(format!(
-                    "unknown escape `\\{}`",
-                    other.map(String::from).unwrap_or_default()
-                ));
-            }
-        });
-    }
-    Ok(out)
-}
-
-/// The character of `{1f600}`.
-fn unicode(rest: &mut std::str::Chars<'_>) -> Result<char, String> {
-    let wrong = || "expected a character's number such as `\\u{e9}`".to_owned();
-    let (digits, behind) =
-        rest.as_str().strip_prefix('{').and_then(|r| r.split_once('}')).ok_or_else(wrong)?;
-    let number = if digits.len() <= 6 { u32::from_str_radix(digits, 16).ok() } else { None };
-    *rest = behind.chars();
-    number.and_then(char::from_u32).ok_or_else(wrong)
-}
-
-/// A name of a graph, kernel or value as it is written: plain if it reads back as a word, else in
-/// quotes.
-pub struct Name<'a>(pub &'a str);
-
-impl fmt::Display for Name<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = self.0.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-        if word && self.0.chars().all(super::lexer::in_word) {
-            f.write_str(self.0)
-        } else {
-            write!(f, "{:?}", self.0)
-        }
     }
 }

@@ -1,13 +1,13 @@
 //! [`Printer`]: graphs as text, whole or as golden files want them.
 
-use super::DeviceKind;
-use super::VERSION;
 use super::kernel::KernelText;
-use super::literal::Name;
+use super::options::{DeviceKind, VERSION};
+use crate::graph::names::{Name, Names};
 use crate::kernel::Kernel;
+use crate::kernel::scalar_text::commas;
 use crate::op::OperandKind;
 use crate::policy::{DeviceType, Site};
-use crate::{Attr, Graph, Node, NodeId, Port, Role, ValueId};
+use crate::{Attr, Graph, Node, NodeId, Port, Role};
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -86,75 +86,6 @@ struct Shown<'a> {
     devices: &'a [DeviceKind],
 }
 
-/// What the text of a graph calls its values.
-pub struct Names<'a> {
-    graph: &'a Graph,
-    /// For each node its port, or the number of its first result.
-    of: Vec<Result<&'a Port, usize>>,
-}
-
-impl<'a> Names<'a> {
-    /// Of a graph.
-    pub fn new(graph: &'a Graph) -> Self {
-        let mut of = vec![Err(0); graph.len()];
-        for port in graph.ports() {
-            of[port.node.index()] = Ok(port);
-        }
-        let mut next = 0;
-        for id in graph.nodes() {
-            if let Err(first) = &mut of[id.index()] {
-                *first = next;
-                next += graph.node(id).results.len();
-            }
-        }
-        Names { graph, of }
-    }
-
-    /// A value: `%weight` for a port, `%3` for the fourth result of the nodes.
-    pub fn value(&self, value: ValueId) -> impl Display + use<'a> {
-        ValueName(match self.of[value.node.index()] {
-            Ok(port) => Ok(&port.name),
-            Err(first) => Err(first + usize::from(value.result)),
-        })
-    }
-
-    /// The first result of a node.
-    pub fn node(&self, node: NodeId) -> impl Display + use<'a> {
-        self.value(ValueId { node, result: 0 })
-    }
-
-    fn results(&self, id: NodeId) -> impl Iterator<Item = impl Display + use<'a>> {
-        (0..self.graph.node(id).results.len() as u16)
-            .map(move |result| self.value(ValueId { node: id, result }))
-    }
-}
-
-struct ValueName<'a>(Result<&'a String, usize>);
-
-impl Display for ValueName<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Ok(name) => write!(f, "%{}", Name(name)),
-            Err(number) => write!(f, "%{number}"),
-        }
-    }
-}
-
-/// Writes items with `, ` between them.
-pub(crate) fn commas<T>(
-    f: &mut Formatter<'_>,
-    items: impl IntoIterator<Item = T>,
-    mut each: impl FnMut(&mut Formatter<'_>, T) -> fmt::Result,
-) -> fmt::Result {
-    for (i, item) in items.into_iter().enumerate() {
-        if i > 0 {
-            f.write_str(", ")?;
-        }
-        each(f, item)?;
-    }
-    Ok(())
-}
-
 impl Display for Shown<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Shown { printer, graph, .. } = self;
@@ -176,7 +107,7 @@ impl Display for Shown<'_> {
         commas(f, graph.ports(), |f, port| self.port(f, port))?;
         f.write_str(") {\n")?;
         let mut open = Vec::new();
-        for id in graph.nodes().filter(|id| names.of[id.index()].is_err()) {
+        for id in graph.nodes().filter(|id| !names.is_port(*id)) {
             let mut own: Vec<u32> = graph.checkpoints_of(id).collect();
             own.reverse();
             enter(f, &mut open, own)?;

@@ -1,9 +1,10 @@
 //! One graph of a text: each line is read whole and then recorded.
 
 use super::cursor::{Cursor, Span, shorten};
+use super::head::Head;
 use super::lexer::{Kind, Token};
-use super::parser::Head;
-use super::{Reading, devices, literal, nearest};
+use super::options::Reading;
+use super::{devices, literal, nearest};
 use crate::op::{OpRef, OperandKind};
 use crate::policy::{Region, Site};
 use crate::tracer::DEEPEST;

@@ -1,9 +1,11 @@
 //! Round trips, errors and their places, hostile input, speed.
 
 use super::*;
+use crate::op::OpRef;
 use crate::ops::elementwise::Elementwise;
 use crate::policy::{DeviceType, Region};
 use crate::{Args, Attrs, DType, Role, Source, TensorType, Tracer, Var};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const EVERYTHING: &str = r#"tracecast 1

@@ -1,6 +1,7 @@
 //! [`parse_under`]: a program recorded under other circumstances than those it was written for.
 
-use super::{File, ParseOptions, Reading, parser};
+use super::options::{File, ParseOptions, Reading};
+use super::parser;
 use crate::ParseError;
 use crate::policy::{PolicySet, Region};
 

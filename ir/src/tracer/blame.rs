@@ -3,11 +3,11 @@
 
 use super::Tracer;
 use crate::args::Args;
+use crate::graph::names::Names;
+use crate::graph::residence::{beside, of_result};
 use crate::graph::{Graph, Groups, NodeId, Role};
 use crate::op::{InferCx, OpDef};
 use crate::policy::{Decision, DeviceType, Region};
-use crate::residence::{beside, of_result};
-use crate::text::Names;
 use crate::{Attr, Attrs, DType, Must, Sizes, TensorType};
 use std::fmt::Write;
 

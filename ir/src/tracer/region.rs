@@ -4,14 +4,14 @@
 use super::blame::operand_name;
 use super::{Former, Restore, State, Tracer};
 use crate::args::Args;
-use crate::ask::Question;
+use crate::graph::query::Question;
+use crate::graph::residence::{beside, of_result, together};
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::{Dispatch, OpDef, OpRef};
 use crate::policy::parity::{Leaf, RegionObject, Thread};
 use crate::policy::{
     Casts, Decision, DeviceType, OperandInfo, OperandKind, Policy, Query, Region, Site,
 };
-use crate::residence::{beside, of_result, together};
 use crate::{Attrs, DType, Var};
 use smallvec::SmallVec;
 use std::cell::RefCell;

@@ -4,8 +4,7 @@
 //! from wrong ones. But an op that is still there takes what it took, and results are what they
 //! were: a rounding between is one that the pass has added.
 
-use super::compare::{dtypes, error_at, points_to, rounds};
-use super::dependence::is_cast;
+use super::casts::{dtypes, error_at, is_cast, points_to, rounds};
 use crate::DType;
 use crate::error::VerifyError;
 use crate::graph::{Graph, NodeId, ValueId};

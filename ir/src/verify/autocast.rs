@@ -1,6 +1,6 @@
 //! Casts against the decisions that they follow from: V4 and V9.
 
-use super::compare::{casts, dtypes, error_at};
+use super::casts::{casts, dtypes, error_at};
 use crate::error::VerifyError;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::InferCx;

@@ -1,5 +1,6 @@
 //! A program against what a pass has made of it: [`compare`].
 
+use super::casts::{casts, dtypes, error_at, points_to, rounds};
 use super::kept::Kept;
 use super::roundings::Roundings;
 use super::whole::Whole;
@@ -7,7 +8,7 @@ use super::{Verified, added, autocast};
 use crate::error::{VerifyError, VerifyErrors};
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::Intrinsic;
-use crate::{DType, Point, Reason};
+use crate::{DType, Reason};
 use std::collections::{HashMap, HashSet};
 
 /// What a pass may do to the casts of a program.
@@ -52,17 +53,6 @@ pub fn compare(before: &Verified, after: &Verified, promise: Promise) -> Result<
         Promise::Lowers => {}
     }
     if errors.is_empty() { Ok(()) } else { Err(VerifyErrors(errors)) }
-}
-
-/// An error about a node of either program.
-pub(super) fn error_at(graph: &Graph, id: NodeId, message: String) -> VerifyError {
-    let node = graph.node(id);
-    VerifyError {
-        node: id.index(),
-        op: node.op.name().to_string(),
-        message,
-        source_line: node.source.to_string(),
-    }
 }
 
 /// V2: ports, results and next values are what they were.
@@ -166,14 +156,6 @@ fn kept(before: &Graph, after: &Graph, promise: Promise, errors: &mut Vec<Verify
     }
 }
 
-/// The points that a cast stands for, those to its own dtype: a widening carries along what it
-/// widens.
-pub(super) fn points_to(graph: &Graph, cast: NodeId) -> impl Iterator<Item = u32> + '_ {
-    let (_, to) = dtypes(graph, cast);
-    let points = graph.node(cast).origin.points.iter().copied();
-    points.filter(move |number| graph.points()[*number as usize].to == to)
-}
-
 /// V7: no rounding appears where casts are only moved. Where some are left away, what an op rounded
 /// itself may have become a cast.
 fn only_old(before: &Graph, after: &Graph, promise: Promise, errors: &mut Vec<VerifyError>) {
@@ -227,25 +209,4 @@ fn tidy(after: &Graph, errors: &mut Vec<VerifyError>) {
             errors.push(error_at(after, id, message));
         }
     }
-}
-
-/// The nodes that change a dtype.
-pub(super) fn casts(graph: &Graph) -> impl Iterator<Item = NodeId> + '_ {
-    graph.nodes().filter(|id| graph.node(*id).op.is_cast())
-}
-
-/// The dtype before a cast, and the one it casts or rounds to.
-pub(super) fn dtypes(graph: &Graph, cast: NodeId) -> (DType, DType) {
-    let from = graph.ty(graph.args(cast)[0]).dtype;
-    (from, graph.node(cast).attrs.dtype("to").unwrap_or(from))
-}
-
-/// True if the change from one float to the other loses digits.
-pub(super) fn rounds(from: DType, to: DType) -> bool {
-    from.is_float() && to.is_float() && !from.fits_in(to)
-}
-
-/// True if the point is a rounding.
-pub(super) fn is_rounding(point: &Point) -> bool {
-    rounds(point.from, point.to)
 }

@@ -6,6 +6,7 @@
 //! be lost. What the rewrites at hand have left in place settles most doubts: a node that is still
 //! there was not found out, and takes what it took ([`Kept`]).
 
+use super::casts::is_cast;
 use super::kept::Kept;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::kernel::build::lowering;
@@ -254,8 +255,4 @@ fn behind(graph: &Graph, mut id: NodeId, hands_on: &dyn Fn(NodeId) -> bool) -> N
 
 fn is_choice(graph: &Graph, id: NodeId) -> bool {
     graph.node(id).op.intrinsic() == Some(Intrinsic::Choice)
-}
-
-pub(super) fn is_cast(graph: &Graph, id: NodeId) -> bool {
-    graph.node(id).op.is_cast()
 }

@@ -1,9 +1,7 @@
 //! What a pass has left of a program in the one that it has made, told by what its nodes
-//! [stand for](crate::point::Origin).
+//! [stand for](crate::Origin).
 
-use super::compare::{casts, dtypes, rounds};
-use super::dependence::is_cast;
-use super::roundings::{bit, holders};
+use super::casts::{bit, casts, dtypes, holders, is_cast, rounds};
 use crate::DType;
 use crate::graph::{Graph, Node, NodeId, ValueId};
 use crate::hash::{FxHashMap, FxHashSet};

@@ -24,6 +24,7 @@
 mod accumulators;
 mod added;
 mod autocast;
+mod casts;
 mod compare;
 mod dependence;
 mod kept;

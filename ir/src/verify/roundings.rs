@@ -6,7 +6,7 @@
 //! parts, a product with an integer zero. So a rounding counts as needed only if what leads from it
 //! to a result cannot do without it ([`takes`]).
 
-use super::compare::{casts, dtypes, is_rounding, points_to, rounds};
+use super::casts::{bit, casts, dtypes, holders, is_rounding, points_to, rounds};
 use super::dependence::{known, number, takes};
 use super::kept::Kept;
 use crate::DType;
@@ -189,13 +189,4 @@ fn reaching(graph: &Graph, takes: &dyn Fn(NodeId, usize) -> bool) -> Vec<bool> {
         }
     }
     reaches
-}
-
-pub(super) fn bit(dtype: DType) -> u8 {
-    DType::FLOATS.iter().position(|d| *d == dtype).map_or(0, |i| 1 << i)
-}
-
-/// The floats that hold every number of a dtype.
-pub(super) fn holders(dtype: DType) -> u8 {
-    DType::FLOATS.iter().filter(|to| dtype.fits_in(**to)).fold(0, |all, to| all | bit(*to))
 }

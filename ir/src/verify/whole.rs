@@ -21,8 +21,7 @@
 //! The second is whole if a cast that stands for it comes after every choice that stands for the
 //! first.
 
-use super::compare::{casts, dtypes, points_to};
-use super::dependence::is_cast;
+use super::casts::{casts, dtypes, is_cast, points_to};
 use super::kept::Kept;
 use crate::DType;
 use crate::graph::{Graph, NodeId, ValueId};

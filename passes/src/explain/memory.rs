@@ -1,9 +1,8 @@
 //! [`MemoryNote`], [`PeakNote`] and [`AgainNote`]: why a value is stored between kernels, when the
 //! stored bytes peak, and what is rematerialised instead.
 
-use crate::fuse::{Again, Keep, KernelCost, Stored, Weighed};
+use crate::fuse::{Again, Keep, KernelCost, Peak, Stored, Weighed};
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::fmt;
 use tracecast_ir::text::Names;
 use tracecast_ir::{Graph, NodeId, TensorType};
@@ -113,37 +112,20 @@ fn first_few(mut texts: impl ExactSizeIterator<Item = String>) -> String {
     }
 }
 
-/// When the stored values take the most bytes. Each lives from its kernel to the last of its
-/// readers, a result to the end. New state overwrites the old in place. `None` if nothing is
-/// stored.
+/// When the values between kernels take the most bytes. `None` if there are none.
 pub(super) fn peak(
+    traced: &Graph,
+    names: &Names<'_>,
+    placed: &Graph,
     kernels: &[KernelCost],
-    stored: &[MemoryNote],
-    recorded: usize,
+    peak: Peak,
 ) -> Option<PeakNote> {
-    let place: HashMap<&str, usize> =
-        kernels.iter().enumerate().map(|(i, kernel)| (kernel.name.as_str(), i)).collect();
-    let at = |kernel: &String| place.get(kernel.as_str()).copied();
-    let life = |note: &MemoryNote| {
-        let from = at(&note.kernel)?;
-        let last = note.readers.iter().filter_map(at).max().unwrap_or(from);
-        let to = if note.why == Keep::Result { kernels.len() } else { last };
-        (note.why != Keep::State).then_some(from..=to)
-    };
-    let lives: Vec<_> =
-        stored.iter().filter_map(|note| life(note).map(|life| (life, note))).collect();
-    let bytes = |i: &usize| {
-        let there = lives.iter().filter(|(life, _)| life.contains(i));
-        there.map(|(_, note)| note.bytes).sum::<usize>()
-    };
-    let most = (0..kernels.len()).max_by_key(|i| (bytes(i), Reverse(*i)))?;
-    let there = lives.iter().filter(|(life, _)| life.contains(&most));
-    let mut values: Vec<(String, usize)> =
-        there.map(|(_, note)| (note.value.clone(), note.bytes)).collect();
+    let kernel = kernels.get(peak.kernel)?.name.clone();
+    let bytes = peak.values.iter().map(|(_, bytes)| bytes).sum();
+    let value = |(node, bytes)| (called(traced, names, placed, node).1, bytes);
+    let mut values: Vec<(String, usize)> = peak.values.into_iter().map(value).collect();
     values.sort_by_key(|(_, bytes)| Reverse(*bytes));
-    let kernel = kernels[most].name.clone();
-    let peak = PeakNote { kernel, bytes: bytes(&most), values, recorded };
-    (peak.bytes > 0).then_some(peak)
+    (bytes > 0).then_some(PeakNote { kernel, bytes, values, recorded: peak.recorded })
 }
 
 /// The notes about values in memory.

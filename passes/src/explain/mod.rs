@@ -182,7 +182,7 @@ pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Pass
         casts,
         about: None,
         warnings,
-        peak: memory::peak(&housed.kernels, &memory, housed.recorded),
+        peak: memory::peak(graph, &names, &placed, &housed.kernels, housed.peak),
         kernels: housed.kernels,
         memory,
         again: memory::again(graph, &names, &placed, &housed.again),

@@ -7,8 +7,23 @@
 //! nodes that depend on the same exchanges, and that read nothing which may come to depend on later
 //! ones.
 
-use super::program::is_exchange;
+use tracecast_ir::kernel::build::lowering;
+use tracecast_ir::op::Lower;
 use tracecast_ir::{Graph, NodeId};
+
+/// True for what ranks do together: it takes the place of a kernel, and nothing joins it.
+pub(super) fn is_exchange(graph: &Graph, n: NodeId) -> bool {
+    matches!(lowering(graph, n), Some(Lower::Exchange(_)))
+}
+
+/// The nodes whose values ranks exchange, which therefore lie in memory as a whole.
+pub(super) fn exchanged<'a>(
+    graph: &'a Graph,
+    live: &'a [bool],
+) -> impl Iterator<Item = NodeId> + 'a {
+    let exchanges = graph.nodes().filter(|n| live[n.index()] && is_exchange(graph, *n));
+    exchanges.flat_map(|n| graph.args(n)).map(|v| v.node)
+}
 
 /// An exchange by its place among those of the program, from 1; 0 stands for none.
 pub(super) type Number = u32;

@@ -2,8 +2,8 @@
 //! what `fuse` makes.
 
 use super::cost::{Settings, Weighed};
+use super::exchanges::exchanged;
 use super::grouping::Groups;
-use super::program::exchanged;
 use std::cell::OnceCell;
 use std::sync::Arc;
 use tracecast_ir::hash::FxHashMap;

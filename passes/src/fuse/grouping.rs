@@ -12,20 +12,18 @@
 //! between kernels, and what stands behind a `barrier` joins no kernel that is needed before
 //! (`late`).
 //!
-//! Groups are formed twice where a stored value had better be rematerialised (`again`).
+//! Groups are formed twice where a stored value had better be rematerialised (`rematerialise`).
 
-use super::again::cheaper_again;
 use super::column::takes_columns;
-use super::cost::{Settings, Weighed};
+use super::cost::Weighed;
 use super::exchanges::Number;
+use super::exchanges::is_exchange;
 use super::largest::Magnitudes;
 use super::late::Late;
 use super::needs::Needs;
-use super::program::{Program, is_exchange};
 use super::reach::{At, Reach, Read, Reads};
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::sync::Arc;
 use tracecast_ir::hash::FxHashMap;
 use tracecast_ir::kernel::build::{Group, domain, form, is_row, lowering};
 use tracecast_ir::kernel::update::predicated;
@@ -59,7 +57,7 @@ pub(super) struct Growing {
 /// Nodes by kernel. Kernels are named by their place in `growing`.
 pub(super) struct Groups<'a> {
     pub(super) graph: &'a Graph,
-    reach: Reach,
+    pub(super) reach: Reach,
     pub(super) growing: Vec<Growing>,
     pub(super) needs: Needs,
     /// The kernel of each node that has one.
@@ -75,24 +73,8 @@ pub(super) struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    /// The kernels of a program, with values stored or rematerialised, whichever costs less.
-    pub(super) fn of(graph: &'a Graph, settings: &Settings) -> Self {
-        let mut reach = Reach::of(graph, Arc::new(Program::of(graph, settings)));
-        let reads = reach.settle(graph);
-        let mut groups = Groups::form(graph, reach, reads);
-        let (again, weighed) = cheaper_again(&groups);
-        groups.reach.weighed.extend(weighed);
-        if again.is_empty() {
-            return groups;
-        }
-        let (mut reach, mut reads) = (groups.reach.clone(), groups.reads.clone());
-        reach.widen(graph, &again, &mut reads);
-        let next = Groups::form(graph, reach, reads);
-        // Kernels may have become others by it.
-        if next.bytes_moved() < groups.bytes_moved() { next } else { groups }
-    }
-
-    fn form(graph: &'a Graph, reach: Reach, reads: Vec<Reads>) -> Self {
+    /// The kernels of a program whose values are stored or rematerialised as `reach` has it.
+    pub(super) fn form(graph: &'a Graph, reach: Reach, reads: Vec<Reads>) -> Self {
         let mut readers = vec![0; graph.len()];
         for reads in &reads {
             for (i, read) in reads.iter().enumerate() {

@@ -2,8 +2,9 @@
 //! of a contraction, or of what a kernel has in registers; and which are a kernel of their own.
 
 use super::cost::Settings;
+use super::exchanges::is_exchange;
 use super::memory::{Again, Stored, memory};
-use super::program::is_exchange;
+use super::order::Peak;
 use super::{Forecast, Fused};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -73,8 +74,8 @@ pub struct Homes {
     pub stored: Vec<Stored>,
     /// What several of them compute.
     pub again: Vec<Again>,
-    /// The most bytes between kernels if they ran in the order of recording.
-    pub recorded: usize,
+    /// What is in memory between them when that takes the most bytes.
+    pub peak: Peak,
 }
 
 /// What a kernel takes at least.
@@ -136,7 +137,7 @@ pub fn homes(graph: &Graph, settings: &Settings) -> Result<Homes, TraceError> {
     };
     let (stored, again) = memory(graph, &fused, &names);
     let kernels = fused.order.iter().map(cost).collect();
-    Ok(Homes { casts, kernels, stored, again, recorded: fused.recorded })
+    Ok(Homes { casts, kernels, stored, again, peak: fused.peak })
 }
 
 /// A group of nodes that became a kernel.

@@ -15,7 +15,8 @@ use super::cost::{
     Cost, FEW_APART, LOAD, LONGEST_CHAIN, MOST_OPERATIONS, MOST_READ, SELECT, Weighed, operations,
 };
 use super::factors::Packed;
-use super::reach::{Reach, is_given, steps_over, widens};
+use super::reach::{Reach, steps_over, widens};
+use super::users::is_given;
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::kernel::build::{domain, form, lowering};
 use tracecast_ir::kernel::{FormKind, Joins};

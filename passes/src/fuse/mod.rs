@@ -4,16 +4,15 @@
 //! Before: `contract`, `relu`, `cast`. After: one `kernel @contract_relu_cast` whose epilogue
 //! applies the others and whose store narrows. Views and casts of things in memory belong to
 //! nobody: each kernel that reads them computes them in its loads (`reach`), as it does what costs
-//! less bytes and operations so (`again`). Every other node joins a kernel of one of its operands,
-//! or starts one (`grouping`). Kernels that only write state and run the same code become one
-//! kernel over segments (`segments`). What ranks do together stays the op that it is: its operand
-//! is stored, nothing joins it, and it keeps the order of the program (`exchanges`), however
-//! kernels are formed.
+//! less bytes and operations so (`rematerialise`). Every other node joins a kernel of one of its
+//! operands, or starts one (`grouping`). Kernels that only write state and run the same code become
+//! one kernel over segments (`segments`). What ranks do together stays the op that it is: its
+//! operand is stored, nothing joins it, and it keeps the order of the program (`exchanges`),
+//! however kernels are formed.
 //!
 //! Fusing never changes a bit: a kernel rounds where the ops rounded, and reductions keep their
 //! order. Which kernel runs when is planned for the bytes between them (`order`).
 
-mod again;
 mod between;
 mod column;
 mod cost;
@@ -31,6 +30,7 @@ mod needs;
 mod order;
 mod program;
 mod reach;
+mod rematerialise;
 mod segments;
 mod steps;
 mod users;
@@ -40,11 +40,12 @@ pub use cost::{Cost, Prices, Settings, Weighed};
 pub(crate) use forecast::{Forecast, Foreseen};
 pub use homes::{Home, Homes, Housed, KernelCost, homes};
 pub use memory::{Again, Keep, Stored};
+pub use order::Peak;
 pub(crate) use users::Users;
 
 use crate::pass::Pass;
+use exchanges::is_exchange;
 use order::Order;
-use program::is_exchange;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -56,6 +57,7 @@ use tracecast_ir::ops::fused::KERNEL;
 use tracecast_ir::{
     Args, Attr, Attrs, Graph, NodeId, Promise, Role, Stage, TraceError, Tracer, ValueId, Verified,
 };
+use within::Grouped;
 
 /// Core ops become kernels.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,8 +103,8 @@ struct Fused<'f> {
     kernels: Vec<Built>,
     /// Their order in the program.
     order: Vec<usize>,
-    /// The most bytes between them in the order of recording.
-    recorded: usize,
+    /// What is in memory between them when that takes the most bytes.
+    peak: Peak,
     /// The nodes behind each kernel, and what they store; kernels that run the same code share one
     /// with others.
     groups: Vec<(Cow<'f, Group>, Vec<ValueId>)>,
@@ -124,8 +126,8 @@ impl<'f> Fused<'f> {
             made.into_iter().map(|(group, k)| ((group, k.outputs.clone()), k)).unzip();
         let Forecast { inline, weighed, settings, .. } = forecast;
         let kernels = segments::merge(graph, kernels, settings);
-        let Order { kernels: order, recorded } = Order::of(graph, &kernels, settings);
-        Ok(Fused { kernels, order, recorded, groups, inline, weighed, apart })
+        let Order { kernels: order, peak } = Order::of(graph, &kernels, settings);
+        Ok(Fused { kernels, order, peak, groups, inline, weighed, apart })
     }
 
     /// The names of the kernels: the first of several of one name keeps it.
@@ -141,9 +143,6 @@ impl<'f> Fused<'f> {
         names
     }
 }
-
-/// A group and its kernel.
-type Grouped<'f> = (Cow<'f, Group>, Built);
 
 /// The kernel of every group. A group that no kernel holds is taken apart: `apart` gets its members
 /// and the reason.

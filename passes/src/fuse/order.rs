@@ -6,12 +6,12 @@
 //! computed and no other kernel has to read the old value.
 
 use super::cost::Settings;
-use super::program::is_exchange;
+use super::exchanges::is_exchange;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use tracecast_ir::hash::{FxHashMap, FxHashSet};
 use tracecast_ir::kernel::build::Built;
-use tracecast_ir::{Graph, ValueId};
+use tracecast_ir::{Graph, NodeId, ValueId};
 
 /// A kernel whose results have at most this number of bytes runs as soon as it can: others may wait
 /// for its numbers, such as a loss scale.
@@ -21,8 +21,19 @@ const LITTLE: usize = 256;
 pub(super) struct Order {
     /// Their numbers.
     pub(super) kernels: Vec<usize>,
-    /// The most bytes between kernels if they ran in the order of recording.
-    pub(super) recorded: usize,
+    /// What is in memory between them when that takes the most bytes.
+    pub(super) peak: Peak,
+}
+
+/// The values between kernels when they take the most bytes. State and inputs are not among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// The place of the kernel that runs then.
+    pub kernel: usize,
+    /// The nodes of the values and their bytes, in the order of the kernels.
+    pub values: Vec<(NodeId, usize)>,
+    /// The most bytes if the kernels ran in the order of recording.
+    pub recorded: usize,
 }
 
 impl Order {
@@ -31,11 +42,13 @@ impl Order {
     pub(super) fn of(graph: &Graph, kernels: &[Built], settings: &Settings) -> Self {
         let (waits, lives) = (Waits::of(graph, kernels), Lives::of(graph, kernels));
         let (order, recorded) = waits.run(lives.clone(), false);
-        let planned = settings.plan_memory.then(|| waits.run(lives, true));
-        match planned.filter(|(_, peak)| *peak < recorded) {
-            Some((planned, _)) => Order { kernels: planned, recorded },
-            None => Order { kernels: order, recorded },
-        }
+        let planned = settings.plan_memory.then(|| waits.run(lives.clone(), true));
+        let kernels = match planned.filter(|(_, most)| *most < recorded) {
+            Some((planned, _)) => planned,
+            None => order,
+        };
+        let (kernel, values) = lives.peak(&kernels);
+        Order { kernels, peak: Peak { kernel, values, recorded } }
     }
 }
 
@@ -125,6 +138,8 @@ impl Waits {
 /// the last of its readers, a result of the program to the end. New state overwrites the old.
 #[derive(Clone)]
 struct Lives {
+    /// The node of each value.
+    nodes: Vec<NodeId>,
     /// For each value its bytes; none for what the program is given and for state.
     bytes: Vec<usize>,
     /// For each value how many kernels have still to read it.
@@ -146,6 +161,7 @@ impl Lives {
         let results: FxHashSet<ValueId> = graph.outputs().iter().map(|(_, v)| *v).collect();
         let state: FxHashSet<ValueId> = graph.updates().iter().map(|(_, v)| *v).collect();
         let mut lives = Lives {
+            nodes: Vec::new(),
             bytes: Vec::new(),
             readers: Vec::new(),
             makes: Vec::with_capacity(kernels.len()),
@@ -158,6 +174,7 @@ impl Lives {
         for kernel in kernels {
             let mut number = |v: &ValueId| {
                 *numbers.entry(*v).or_insert_with(|| {
+                    lives.nodes.push(v.node);
                     lives.bytes.push(0);
                     // A result always has one more reader: the caller.
                     lives.readers.push(usize::from(results.contains(v)));
@@ -210,5 +227,23 @@ impl Lives {
         for i in 0..self.reads[kernel].len() {
             self.readers[self.reads[kernel][i]] -= 1;
         }
+    }
+
+    /// The place of the kernel during which values take the most bytes, and these values.
+    fn peak(mut self, order: &[usize]) -> (usize, Vec<(NodeId, usize)>) {
+        let mut place = 0;
+        let mut all = self.clone();
+        for (i, kernel) in order.iter().enumerate() {
+            let most = all.most;
+            all.run(*kernel);
+            place = if all.most > most { i } else { place };
+        }
+        let (before, there) = order.split_at(place);
+        before.iter().for_each(|kernel| self.run(*kernel));
+        let waiting = before.iter().flat_map(|kernel| &self.makes[*kernel]);
+        let waiting = waiting.filter(|v| self.readers[**v] > 0);
+        let made = there.first().into_iter().flat_map(|kernel| &self.makes[*kernel]);
+        let values = waiting.chain(made).filter(|v| self.bytes[**v] > 0);
+        (place, values.map(|v| (self.nodes[*v], self.bytes[*v])).collect())
     }
 }

@@ -1,7 +1,7 @@
 //! What is known of a program before its nodes are grouped.
 
 use super::cost::{Prices, Settings};
-use super::exchanges::Exchanges;
+use super::exchanges::{Exchanges, exchanged};
 use super::largest::Magnitudes;
 use super::steps::steps;
 use super::users::Users;
@@ -49,18 +49,4 @@ impl Program {
         let Settings { prices, limits, .. } = *settings;
         Program { live, is_root, users, step, magnitudes, exchanges, prices, limits }
     }
-}
-
-/// True for what ranks do together: it takes the place of a kernel, and nothing joins it.
-pub(super) fn is_exchange(graph: &Graph, n: NodeId) -> bool {
-    matches!(lowering(graph, n), Some(Lower::Exchange(_)))
-}
-
-/// The nodes whose values ranks exchange, which therefore lie in memory as a whole.
-pub(super) fn exchanged<'a>(
-    graph: &'a Graph,
-    live: &'a [bool],
-) -> impl Iterator<Item = NodeId> + 'a {
-    let exchanges = graph.nodes().filter(|n| live[n.index()] && is_exchange(graph, *n));
-    exchanges.flat_map(|n| graph.args(n)).map(|v| v.node)
 }

@@ -3,6 +3,7 @@
 
 use super::cost::Weighed;
 use super::program::Program;
+use super::users::is_given;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use tracecast_ir::hash::FxHashMap;
@@ -401,11 +402,6 @@ fn takes_seen(lower: &Lower) -> bool {
 /// loops.
 fn takes_base(lower: &Lower) -> bool {
     FormKind::begun_by(lower).is_some_and(|form| form.operands() == Operands::BaseAndSources)
-}
-
-/// True for what is there before the first kernel runs: a value from outside, numbers in memory.
-pub(super) fn is_given(graph: &Graph, n: NodeId) -> bool {
-    matches!(lowering(graph, n), Some(Lower::Port | Lower::Data))
 }
 
 /// Casts that lose nothing cost nothing in a load.

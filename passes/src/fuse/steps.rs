@@ -5,8 +5,7 @@
 //! that reduces the rows: see [`of_rows`]. Nor is a sum of products, as the gradient of a weight
 //! that is used several times: see [`of_products`].
 
-use super::reach::is_given;
-use super::users::Users;
+use super::users::{Users, is_given};
 use tracecast_ir::hash::FxHashSet;
 use tracecast_ir::kernel::build::{domain, lowering};
 use tracecast_ir::op::{Intrinsic, Lower};

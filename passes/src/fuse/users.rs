@@ -1,6 +1,13 @@
 //! Who uses the values of a program, in two arrays.
 
+use tracecast_ir::kernel::build::lowering;
+use tracecast_ir::op::Lower;
 use tracecast_ir::{Graph, NodeId};
+
+/// True for what is there before the first kernel runs: a value from outside, numbers in memory.
+pub(super) fn is_given(graph: &Graph, n: NodeId) -> bool {
+    matches!(lowering(graph, n), Some(Lower::Port | Lower::Data))
+}
 
 /// The users of every node, in the order of recording; a node that takes a value twice stands there
 /// twice.

@@ -19,7 +19,7 @@ use tracecast_ir::op::Lower;
 use tracecast_ir::{Graph, NodeId, ValueId};
 
 /// A group and its kernel.
-type Grouped<'f> = (Cow<'f, Group>, Built);
+pub(super) type Grouped<'f> = (Cow<'f, Group>, Built);
 
 /// A node for which there is no kernel, and why.
 pub(super) type Unbuilt = (NodeId, String);

@@ -4,7 +4,7 @@
 //! makes `-0.0` positive), `x * 0.0` and `x - x` of floats (NaN, infinities, signs), chains of
 //! factors (each product rounds), and whatever reassociates.
 
-use super::{Draft, Recorder};
+use super::recorder::{Draft, Recorder};
 use tracecast_ir::op::{Compares, Facts, Intrinsic, Signs, WithItself};
 use tracecast_ir::ops::elementwise::NEG;
 use tracecast_ir::{Attrs, DType, Var};

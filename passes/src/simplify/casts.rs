@@ -13,7 +13,7 @@
 //! between them can be stored.
 
 use super::constants::{converted, splat};
-use super::{Draft, Recorder};
+use super::recorder::{Draft, Recorder};
 use tracecast_ir::op::{Intrinsic, Lower};
 use tracecast_ir::ops::cast;
 use tracecast_ir::{Attrs, DType, ValueId, Var};

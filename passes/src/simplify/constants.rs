@@ -4,7 +4,7 @@
 //! An op of known numbers is folded by running its own code on them ([`eval::element`]), so the
 //! number is the kernel's. An integer that an f64 cannot write is left to the kernel.
 
-use super::{Draft, Recorder};
+use super::recorder::{Draft, Recorder};
 use smallvec::SmallVec;
 use tracecast_ir::kernel::narrow;
 use tracecast_ir::op::{Intrinsic, Lower, View};

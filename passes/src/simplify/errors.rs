@@ -1,9 +1,8 @@
 //! Which values may raise a data error, and whether what a rule records still does.
 
-use super::{Draft, Recorder};
 use smallvec::SmallVec;
 use tracecast_ir::op::Lower;
-use tracecast_ir::{Graph, NodeId, ValueId, Var};
+use tracecast_ir::{Graph, NodeId, Tracer, ValueId, Var};
 
 /// How many ops a rule may put between its result and an operand that may raise.
 const NEAR: usize = 4;
@@ -22,6 +21,36 @@ impl Raising {
         }
         self.0[node.index()]
     }
+
+    /// True if the errors of all operands are errors of the result as well.
+    pub(super) fn are_kept(
+        &mut self,
+        tracer: &Tracer,
+        operands: &[Var<'_>],
+        result: Var<'_>,
+    ) -> bool {
+        tracer.with_graph(|graph| {
+            let operands = operands.iter().map(|v| v.id().node);
+            let operands: SmallVec<[NodeId; 4]> =
+                operands.filter(|node| self.is(graph, *node)).collect();
+            if operands.is_empty() {
+                return true;
+            }
+            let mut near: SmallVec<[NodeId; 16]> = SmallVec::from_slice(&[result.id().node]);
+            let mut from = 0;
+            for _ in 0..NEAR {
+                let to = near.len();
+                for at in from..to {
+                    let args = graph.args(near[at]);
+                    near.extend(
+                        args.iter().map(|arg| arg.node).filter(|node| self.is(graph, *node)),
+                    );
+                }
+                from = to;
+            }
+            operands.iter().all(|node| is_kept(graph, self, &near, *node, NEAR))
+        })
+    }
 }
 
 /// True if data may be wrong for an op: an integer divided by zero, an index out of range.
@@ -35,38 +64,6 @@ fn raises(graph: &Graph, id: NodeId) -> bool {
 fn cause(graph: &Graph, id: NodeId) -> Option<ValueId> {
     let args = graph.args(id);
     args.get(1).or(args.first()).copied()
-}
-
-impl<'t> Recorder<'_, 't> {
-    /// True if the errors of all operands are errors of the result as well.
-    pub(super) fn keeps_errors(&mut self, draft: &Draft<'t>, result: Var<'t>) -> bool {
-        let raising = &mut self.shared.raising;
-        self.tracer.with_graph(|graph| {
-            let operands: SmallVec<[NodeId; 4]> = draft
-                .args
-                .vars
-                .iter()
-                .map(|v| v.id().node)
-                .filter(|node| raising.is(graph, *node))
-                .collect();
-            if operands.is_empty() {
-                return true;
-            }
-            let mut near: SmallVec<[NodeId; 16]> = SmallVec::from_slice(&[result.id().node]);
-            let mut from = 0;
-            for _ in 0..NEAR {
-                let to = near.len();
-                for at in from..to {
-                    let args = graph.args(near[at]);
-                    near.extend(
-                        args.iter().map(|arg| arg.node).filter(|node| raising.is(graph, *node)),
-                    );
-                }
-                from = to;
-            }
-            operands.iter().all(|node| is_kept(graph, raising, &near, *node, NEAR))
-        })
-    }
 }
 
 /// True if a node is among these, or is no error itself and all that it has its errors from are.

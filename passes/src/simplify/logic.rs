@@ -4,7 +4,7 @@
 //! is a test for NaN and stays.
 
 use super::constants::splat;
-use super::{Draft, Recorder};
+use super::recorder::{Draft, Recorder};
 use tracecast_ir::kernel::Combiner;
 use tracecast_ir::op::{Intrinsic, Lower, View, WithItself};
 use tracecast_ir::ops::elementwise::LOGICAL_NOT;

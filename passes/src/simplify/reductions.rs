@@ -4,7 +4,7 @@
 //! `x + 0.0`, not `x`.
 
 use super::constants::splat;
-use super::{Draft, Recorder};
+use super::recorder::{Draft, Recorder};
 use smallvec::SmallVec;
 use tracecast_ir::kernel::{Combine, Scalar, ScalarOp};
 use tracecast_ir::op::Lower;

@@ -4,7 +4,7 @@
 //! equal. Views that only move, add or drop axes of size 1 become `reshape`, which other reshapes
 //! then swallow.
 
-use super::{Draft, Recorder};
+use super::recorder::{Draft, Recorder};
 use crate::decompose::MOST_OPERANDS;
 use smallvec::SmallVec;
 use tracecast_ir::op::{Lower, View};

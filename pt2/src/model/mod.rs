@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracecast_aten::expression;
 use tracecast_ir::policy::matches_name;
-use tracecast_ir::{DType, Shape, Size, TensorType, Tracer, Var};
+use tracecast_ir::{DType, Shape, Size, TensorType, Tracer};
 use tracecast_runtime::error::UnrecordedCall;
 use tracecast_runtime::{Error, Result, Tensor};
 
@@ -180,30 +180,6 @@ impl Exported {
         Ok(())
     }
 
-    /// Records the program once on a tracer of its own; all calls that cannot be are one error.
-    fn check(&mut self) -> Result<()> {
-        let t = Tracer::new("check");
-        let host = Plain::new(&t);
-        let inputs: Vec<Var<'_>> = match self.declare_sizes(&t) {
-            Ok(()) => {
-                self.inputs.iter().map(|input| t.input(&input.name, input.ty.clone())).collect()
-            }
-            Err(message) => return Err(Error::Archive { path: self.path.clone(), message }),
-        };
-        let checked = record::check(self, &host, &inputs);
-        if !checked.faults.is_empty() {
-            return Err(Error::Exported { path: self.path.clone(), calls: checked.faults });
-        }
-        self.outputs = checked.outputs;
-        self.warnings.extend(checked.warnings);
-        let written = |state: &State| checked.written.contains(&state.name);
-        self.states
-            .iter_mut()
-            .filter(|state| written(state))
-            .for_each(|state| state.is_used = true);
-        Ok(())
-    }
-
     /// Where it was read.
     pub fn path(&self) -> &Path {
         &self.path
@@ -353,12 +329,6 @@ impl Exported {
             Extent::Number(n) => Some(*n),
             Extent::Expression(_, hint) => *hint,
         }
-    }
-
-    /// Records the program on these inputs; the results in order. What cannot be recorded is an
-    /// error of the tracer, with the Python line.
-    pub fn record<'t>(&self, host: &dyn Host<'t>, inputs: &[Var<'t>]) -> Vec<Var<'t>> {
-        record::record(self, host, inputs)
     }
 }
 

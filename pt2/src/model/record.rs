@@ -2,7 +2,6 @@
 //! regions, and what it writes.
 
 use super::host::{Host, Plain};
-use super::sizes::DEPENDS;
 use super::{Exported, State, faults_of, type_of};
 use crate::program::{Give, Graph, Node, Operand};
 use crate::strides;
@@ -13,19 +12,55 @@ use tracecast_aten::{Argument, Draws, Held, Memory, Operator, find};
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::unknown::exempt;
 use tracecast_ir::{Size, Source, TensorType, Tracer, Var};
+use tracecast_runtime::Error;
 use tracecast_runtime::error::UnrecordedCall;
 
+/// What an op says whose result decides about the program.
+pub(super) const DEPENDS: &str = "gives Python a number that depends on data: choose with torch.where, or export with the number as a constant";
+
+impl Exported {
+    /// Records the program once on a tracer of its own; all calls that cannot be are one error.
+    pub(super) fn check(&mut self) -> tracecast_runtime::Result<()> {
+        let t = Tracer::new("check");
+        let host = Plain::new(&t);
+        let inputs: Vec<Var<'_>> = match self.declare_sizes(&t) {
+            Ok(()) => {
+                self.inputs.iter().map(|input| t.input(&input.name, input.ty.clone())).collect()
+            }
+            Err(message) => return Err(Error::Archive { path: self.path.clone(), message }),
+        };
+        let checked = checked(self, &host, &inputs);
+        if !checked.faults.is_empty() {
+            return Err(Error::Exported { path: self.path.clone(), calls: checked.faults });
+        }
+        self.outputs = checked.outputs;
+        self.warnings.extend(checked.warnings);
+        let written = |state: &State| checked.written.contains(&state.name);
+        self.states
+            .iter_mut()
+            .filter(|state| written(state))
+            .for_each(|state| state.is_used = true);
+        Ok(())
+    }
+
+    /// Records the program on these inputs; the results in order. What cannot be recorded is an
+    /// error of the tracer, with the Python line.
+    pub fn record<'t>(&self, host: &dyn Host<'t>, inputs: &[Var<'t>]) -> Vec<Var<'t>> {
+        Run::new(self, host, false).program(inputs)
+    }
+}
+
 /// What a check of a program came to.
-pub(crate) struct Checked {
-    pub(crate) faults: Vec<UnrecordedCall>,
-    pub(crate) outputs: Vec<TensorType>,
-    pub(crate) warnings: Vec<String>,
+struct Checked {
+    faults: Vec<UnrecordedCall>,
+    outputs: Vec<TensorType>,
+    warnings: Vec<String>,
     /// The states that the program writes to.
-    pub(crate) written: HashSet<String>,
+    written: HashSet<String>,
 }
 
 /// Records a program to find everything that cannot be recorded.
-pub(crate) fn check<'t>(exported: &Exported, host: &Plain<'t>, inputs: &[Var<'t>]) -> Checked {
+fn checked<'t>(exported: &Exported, host: &Plain<'t>, inputs: &[Var<'t>]) -> Checked {
     let run = Run::new(exported, host, true);
     let results = run.program(inputs);
     let faults = faults_of(run.faults.into_inner());
@@ -33,15 +68,6 @@ pub(crate) fn check<'t>(exported: &Exported, host: &Plain<'t>, inputs: &[Var<'t>
         if faults.is_empty() { results.iter().map(|y| y.ty()).collect() } else { Vec::new() };
     let warnings = host.warnings.borrow().clone();
     Checked { faults, outputs, warnings, written: run.written.into_inner() }
-}
-
-/// Records a program.
-pub(crate) fn record<'t>(
-    exported: &Exported,
-    host: &dyn Host<'t>,
-    inputs: &[Var<'t>],
-) -> Vec<Var<'t>> {
-    Run::new(exported, host, false).program(inputs)
 }
 
 /// A recording.

@@ -2,14 +2,11 @@
 //! statements about them.
 
 use super::Input;
-use super::record::{Run, Values};
+use super::record::{DEPENDS, Run, Values};
 use crate::program::{Extent, Graph, Node, Operand};
 use tracecast_aten::Argument;
 use tracecast_aten::expression;
 use tracecast_ir::{Size, Var};
-
-/// What an op says whose result decides about the program.
-pub(super) const DEPENDS: &str = "gives Python a number that depends on data: choose with torch.where, or export with the number as a constant";
 
 impl<'t> Run<'_, 't> {
     /// Finds what each name of a size is worth, from the inputs; all sizes have to be what the file

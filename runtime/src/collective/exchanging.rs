@@ -6,7 +6,7 @@
 //! sends the result to all. Ranks that see each other's memory do that without sending, in
 //! `together.rs`.
 
-use super::group::{Lost, Message, Transport};
+use super::transport::{Lost, Message, Transport};
 use super::{Label, Transfer};
 use crate::error::Error;
 use std::ops::Range;

@@ -9,14 +9,17 @@
 mod agree;
 mod exchanging;
 mod group;
+mod mailbox;
 mod one;
 mod threads;
 mod together;
+mod transport;
 
 pub use agree::{agree, gather_texts};
-pub use group::{Group, Lost, Message, Transport};
+pub use group::Group;
 pub use one::OneRank;
 pub use threads::threads;
+pub use transport::{Lost, Message, Transport};
 
 use crate::device::Device;
 use crate::error::{Error, Result};

@@ -7,8 +7,8 @@
 //! nobody begins to after that.
 
 use super::exchanging::{Exchanging, Failure, LONGER, Problem, Way};
-use super::group::{Lost, Transport};
-use super::threads::Mailbox;
+use super::mailbox::Mailbox;
+use super::transport::{Lost, Transport};
 use super::{Flight, Label, Places, Reduction, Transfer};
 use crate::error::Result;
 use crate::memory::{Memory, Span};

@@ -2,13 +2,15 @@
 
 mod arenas;
 mod away;
+mod binding;
 mod bytes;
 mod command;
 mod exchange;
 mod family;
-mod given;
+mod inputs;
 mod kept;
 mod load;
+mod load_program;
 mod queued;
 mod results;
 mod session;
@@ -36,9 +38,10 @@ use crate::submitted::Input;
 use crate::tensor::Tensor;
 use arenas::Arenas;
 use away::{Transfer, transfers};
+use binding::{Binding, Workspace};
 use command::{Command, named};
 use exchange::Ranks;
-use given::{Given, Inputs};
+use inputs::{Given, Inputs};
 use kept::Kept;
 use load::Loaded;
 use smallvec::SmallVec;
@@ -49,7 +52,6 @@ use timing::Clock;
 use tracecast_ir::eval::Value;
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::{Port, TensorType};
-use workspace::{Binding, Workspace};
 
 /// A program loaded on a device. Any number of threads may run it at the same time, each with a
 /// store of its own.
@@ -576,10 +578,4 @@ fn contents_on(device: &dyn Device, contents: Vec<Value>) -> Result<Arc<[Memory]
         })
     };
     contents.into_iter().map(memory).collect()
-}
-
-/// `` `x`, `y` ``, or `none`.
-fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }

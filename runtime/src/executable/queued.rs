@@ -1,7 +1,7 @@
 //! Runs on a device with a queue: a step is given as one group of commands, and from then on what
 //! the store holds is pending.
 
-use super::workspace::Workspace;
+use super::binding::Workspace;
 use super::{Clock, Executable, Given};
 use crate::device::{FaultKind, Landing, Queue, SharedQueue, alloc};
 use crate::error::{Error, Result};

@@ -2,7 +2,7 @@
 //! nobody.
 
 use super::arenas::{Arena, Arenas};
-use super::workspace::Workspace;
+use super::binding::Workspace;
 use super::{Executable, Given, Kept};
 use crate::error::{Error, Result};
 use crate::outputs::Outputs;

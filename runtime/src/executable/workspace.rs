@@ -1,6 +1,6 @@
-//! [`Workspace`]: the memory of one run at a time, and kernels tied to it.
+//! How an executable makes and binds the [`Workspace`] of a run.
 
-use super::arenas::Arena;
+use super::binding::{Binding, Workspace};
 use super::command::Command;
 use super::exchange::{Begin, Finish, Tied};
 use super::{Executable, Pool};
@@ -14,29 +14,6 @@ use crate::memory::{Memory, Span};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The memory of one run at a time.
-pub(super) struct Workspace {
-    /// There while it is in use.
-    pub(super) arena: Option<Arena>,
-    pub(super) fresh: Vec<Memory>,
-    /// Each is a [`HostLoan`].
-    pub(super) loans: Vec<Memory>,
-    /// The one used last comes first.
-    pub(super) bindings: Vec<Binding>,
-}
-
-/// The kernels tied to one set of memories.
-pub(super) struct Binding {
-    arena: Memory,
-    states: Vec<Memory>,
-    fresh: Vec<Memory>,
-    pub(super) commands: Vec<Command>,
-    /// True if one of them runs on several threads.
-    pub(super) is_shared: bool,
-    /// The number of the thread on which they have reserved what they need.
-    reserved_on: u64,
-}
-
 thread_local! {
     /// Of this thread: no two have the same.
     static NUMBER: u64 = {
@@ -47,27 +24,6 @@ thread_local! {
 
 /// Bindings kept per workspace: where fresh memory replaces state, two sets of memories take turns.
 const BINDINGS: usize = 2;
-
-impl Workspace {
-    /// The arena of the run.
-    pub(super) fn arena(&self) -> &Memory {
-        &self.arena.as_ref().expect("a workspace in use has an arena").memory
-    }
-
-    /// True if the first binding is to the arena that is there.
-    pub(super) fn is_tied(&self) -> bool {
-        self.bindings.first().is_some_and(|binding| binding.arena.same(self.arena()))
-    }
-}
-
-impl Binding {
-    fn is_for(&self, arena: &Memory, states: &[Memory], fresh: &[Memory]) -> bool {
-        let same = |a: &[Memory], b: &[Memory]| {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same(b))
-        };
-        self.arena.same(arena) && same(&self.states, states) && same(&self.fresh, fresh)
-    }
-}
 
 impl Executable {
     /// The memory of a place, and where in it.

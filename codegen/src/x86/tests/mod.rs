@@ -3,8 +3,9 @@
 
 mod loops;
 
+use super::asm::Under;
 use super::asm::{Asm, Mem, R11, RAX, RBP, RCX, RDI, RDX, RSI, Rm, When};
-use super::evex::{MASK, TAIL, Under};
+use super::evex::{MASK, TAIL};
 use super::functions::{sequence, sequence_of_doubles};
 use super::inst::{Binary, Load, Op, Unary, compare};
 use super::loops::{BROADCAST, BROADCAST_64, BROADCAST_128, MOVE, STORE};

@@ -9,12 +9,9 @@ mod nest;
 mod scalar;
 mod sinks;
 
-use crate::isa::{Affine, Bound, Cell, Combine, Element, FloatOp, Format, IntegerOp};
-use crate::isa::{Program, Reg, TruthOp, Word};
+use crate::isa::{Affine, Bound, Cell, Element, Format, Program, Reg, Word};
 use std::fmt;
-use tracecast_runtime::ir::kernel::{
-    Access, Combine as Way, Form, Kernel, Load, Reduction, Scalar,
-};
+use tracecast_runtime::ir::kernel::{Access, Form, Kernel, Load, Scalar};
 use tracecast_runtime::ir::{DType, Size};
 
 /// The words of tables that a program may have, all together.
@@ -216,17 +213,4 @@ fn word(scalar: Scalar) -> Lowered<Word> {
         Scalar::Bool => Ok(Word::Bool),
         Scalar::F64 => refuse("it does not compute in f64"),
     }
-}
-
-/// How a reduction of values, and not to a position, makes one word of two.
-fn combine(reduction: Reduction, word: Word) -> Lowered<Combine> {
-    let Way::Value(op) = reduction.combines() else {
-        return refuse("positions come down no columns");
-    };
-    let made = match word {
-        Word::F32 => scalar::float(op).map(Combine::Float),
-        Word::I32 | Word::I64 => scalar::integer(op).map(|op| Combine::Integer(op, word)),
-        Word::Bool => scalar::truth(op).map(Combine::Truth),
-    };
-    made.ok_or_else(|| Refused(format!("it has no {reduction} of {word:?}")))
 }

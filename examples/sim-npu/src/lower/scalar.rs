@@ -1,9 +1,9 @@
 //! Straight-line code of one position becomes vector code: a register for each of its values.
 
 use super::narrow::{Narrow, narrow};
-use super::{FloatOp, IntegerOp, Lowered, Lowering, Refused, TruthOp, refuse, word};
+use super::{Lowered, Lowering, Refused, refuse, word};
 use crate::alu;
-use crate::isa::{Affine, Cell, Inst, Reg, Word};
+use crate::isa::{Affine, Cell, FloatOp, Inst, IntegerOp, Reg, TruthOp, Word};
 use tracecast_runtime::ir::DType;
 use tracecast_runtime::ir::kernel::{Body, Inst as Instruction, Load, Scalar, ScalarOp};
 

@@ -1,8 +1,8 @@
 //! Where values go: to memory, to tables, down columns, into units.
 
 use super::scalar::along;
-use super::{Lowered, Lowering, Refused, cell, combine, refuse, row_major, word};
-use crate::isa::{Affine, Columns, Command, Element, Inst, Reg, Unit, Word};
+use super::{Lowered, Lowering, Refused, cell, refuse, row_major, scalar, word};
+use crate::isa::{Affine, Columns, Combine, Command, Element, Inst, Reg, Unit, Word};
 use tracecast_runtime::ir::DType;
 use tracecast_runtime::ir::kernel::{Body, Combine as Way, Reduction, Scalar, Sink, Val};
 
@@ -179,4 +179,17 @@ fn scalar_of(word: Word) -> Scalar {
         Word::I64 => Scalar::I64,
         Word::Bool => Scalar::Bool,
     }
+}
+
+/// How a reduction of values, and not to a position, makes one word of two.
+fn combine(reduction: Reduction, word: Word) -> Lowered<Combine> {
+    let Way::Value(op) = reduction.combines() else {
+        return refuse("positions come down no columns");
+    };
+    let made = match word {
+        Word::F32 => scalar::float(op).map(Combine::Float),
+        Word::I32 | Word::I64 => scalar::integer(op).map(|op| Combine::Integer(op, word)),
+        Word::Bool => scalar::truth(op).map(Combine::Truth),
+    };
+    made.ok_or_else(|| Refused(format!("it has no {reduction} of {word:?}")))
 }

@@ -1,8 +1,8 @@
 //! Which keys the queries of several heads see, by the masks of a call.
 
+use super::settings::MultiHead;
 use super::sizes::{Sizes, fits};
-use super::{Made, MultiHead};
-use crate::functions::PadMode;
+use crate::functions::{Made, PadMode};
 use crate::ops::elementwise::Elementwise;
 use crate::ops::view::Views;
 use crate::{DType, Shape, Size, TensorType, Var};

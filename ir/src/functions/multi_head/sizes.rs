@@ -1,6 +1,7 @@
 //! The sizes of attention of several heads, and whether operands and parameters go together.
 
-use super::{Made, MultiHead};
+use super::settings::MultiHead;
+use crate::functions::Made;
 use crate::{Shape, Size, Var};
 
 /// The sizes of a call.

@@ -1,7 +1,7 @@
 //! Attention: values weighed by how queries meet keys, without a matrix of all weights. What is
 //! computed, and in which order, stands in [`attention`](crate::kernel::attention).
 
-use super::{Grouping, Joins, Loops, Operands};
+use super::loops::{Grouping, Joins, Loops, Operands};
 use crate::kernel::attention::{Attend, Extents, Pass, Placed};
 use crate::kernel::cost::Reads;
 use crate::kernel::interpret::{Failed, Stopped};

@@ -1,11 +1,12 @@
 //! Contractions: products of two factors summed over an inner axis, and what becomes of the sums.
 
-use super::{
+use super::loops::{
     Grouping, Joins, Loops, Operands, column_accumulator, numbers, scalar, sizes_of_loads,
     sizes_of_stores,
 };
 use crate::Size;
 use crate::kernel::build;
+use crate::kernel::code::Code;
 use crate::kernel::cost::{Reads, arithmetic, of_stage, product};
 use crate::kernel::interpret::reduce::{Column, column, finish, kept_place};
 use crate::kernel::interpret::scalar::{Bits, write};
@@ -13,7 +14,6 @@ use crate::kernel::interpret::{Failed, Machine, Stopped, each_position, malforme
 use crate::kernel::{
     Body, Inst, Kernel, Load, Reduction, Scalar, ScalarOp, Sink, Stage, Val, math,
 };
-use crate::text::Code;
 use std::fmt::{self, Formatter, Write};
 
 pub(super) const GROUPING: Grouping = Grouping {

@@ -1,7 +1,7 @@
 //! Lines: scans along an axis, and the order of its elements. What is done with a line stands in
 //! [`line`](crate::kernel::line).
 
-use super::{Grouping, Joins, Loops, Operands};
+use super::loops::{Grouping, Joins, Loops, Operands};
 use crate::Size;
 use crate::kernel::cost::Reads;
 use crate::kernel::interpret::{Failed, Stopped, malformed, repeated};

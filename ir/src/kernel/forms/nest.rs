@@ -1,20 +1,21 @@
 //! Maps and rows: stages that run along rows.
 
-use super::{
+use super::loops::{
     Grouping, Joins, Loops, Operands, column_accumulator, numbers, scalar, sizes_of_loads,
     sizes_of_stores,
 };
 use crate::Size;
 use crate::kernel::build;
+use crate::kernel::code::Code;
 use crate::kernel::cost::{Reads, of_stage, product};
 use crate::kernel::interpret::reduce::{Column, column, finish, kept_place, row};
 use crate::kernel::interpret::scalar::{Bits, write};
 use crate::kernel::interpret::{
     Failed, Machine, Stopped, each_position, malformed, of, repeated, room,
 };
+use crate::kernel::scalar_text::commas;
 use crate::kernel::{Body, Kernel, Load, Over, Reduction, Scalar, Sink, Stage};
 use crate::op::Lower;
-use crate::text::{Code, commas};
 use std::collections::BTreeMap;
 use std::fmt::{self, Formatter, Write};
 

@@ -1,13 +1,14 @@
 //! Scatters: values put, added or otherwise combined with what is there, at computed places.
 
-use super::{Grouping, Joins, Loops, Operands, numbers, scalar, sizes_of, sizes_of_loads};
+use super::loops::{Grouping, Joins, Loops, Operands, numbers, scalar, sizes_of, sizes_of_loads};
 use crate::Size;
 use crate::kernel::build;
+use crate::kernel::code::Code;
 use crate::kernel::cost::{Reads, arithmetic, product};
 use crate::kernel::interpret::scalar::{Bits, apply, convert, read, write};
 use crate::kernel::interpret::{Failed, Machine, Stopped, each_position, malformed, of, room};
+use crate::kernel::scalar_text::commas;
 use crate::kernel::{Access, Body, Kernel, Load, Scalar, ScalarOp, Val};
-use crate::text::{Code, commas};
 use smallvec::SmallVec;
 use std::fmt::{self, Formatter};
 

@@ -1,7 +1,7 @@
 //! Transposed convolutions, as the gradient of a convolution's operand is one: sums are over what
 //! windows see that are evenly apart.
 
-use super::{Grouping, Joins, Loops, Operands};
+use super::loops::{Grouping, Joins, Loops, Operands};
 use crate::kernel::cost::Reads;
 use crate::kernel::interpret::scalar::{Bits, read, write};
 use crate::kernel::interpret::{Failed, Stopped, malformed, room};

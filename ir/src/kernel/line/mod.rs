@@ -10,15 +10,16 @@
 //! others in their own type. Logarithms of sums are accumulated in f32, or in f64 for f64.
 
 mod element;
+mod layout;
 mod order;
 mod scan;
 
 use crate::DType;
 use element::with_element;
+pub use layout::{Layout, Scan};
 pub use scan::{Scanner, panel_dtype};
 use smallvec::{SmallVec, smallvec};
 use std::fmt;
-use std::str::FromStr;
 
 /// What is done with each line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,60 +39,6 @@ pub enum Work {
     },
 }
 
-/// Which result so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scan {
-    /// The sum.
-    Sum,
-    /// The product.
-    Prod,
-    /// The position of the last of the largest numbers, as i64; that of the last NaN, once there is
-    /// one.
-    ArgMax,
-    /// The position of the last of the smallest numbers, as i64; that of the last NaN, once there
-    /// is one.
-    ArgMin,
-    /// The logarithm of the sum of the powers of `e`.
-    LogSumExp,
-    /// Of two operands: the result before times the element of the first, plus the element of the
-    /// second.
-    Recurrence,
-}
-
-impl Scan {
-    /// All of them.
-    pub const ALL: [Scan; 6] =
-        [Scan::Sum, Scan::Prod, Scan::ArgMax, Scan::ArgMin, Scan::LogSumExp, Scan::Recurrence];
-
-    /// The name used in text.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Scan::Sum => "sum",
-            Scan::Prod => "prod",
-            Scan::ArgMax => "argmax",
-            Scan::ArgMin => "argmin",
-            Scan::LogSumExp => "logsumexp",
-            Scan::Recurrence => "recurrence",
-        }
-    }
-
-    /// True if the results are positions.
-    pub const fn is_position(self) -> bool {
-        matches!(self, Scan::ArgMax | Scan::ArgMin)
-    }
-}
-
-impl FromStr for Scan {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Self, Self::Err> {
-        Scan::ALL.into_iter().find(|scan| scan.name() == s).ok_or_else(|| {
-            let names: Vec<_> = Scan::ALL.iter().map(|scan| scan.name()).collect();
-            format!("unknown kind {s:?}: expected one of {}", names.join(", "))
-        })
-    }
-}
-
 impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -102,19 +49,6 @@ impl fmt::Display for Work {
             Work::Order { descending: true } => f.write_str("order descending"),
         }
     }
-}
-
-/// How lines lie in memory: `outer` times `inner` of them, the elements of one `inner` apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// Positions before the axis of the lines.
-    pub outer: usize,
-    /// Elements of a line.
-    pub length: usize,
-    /// Positions behind the axis.
-    pub inner: usize,
-    /// How many results a line has, from the first: as many as elements, or fewer of an order.
-    pub kept: usize,
 }
 
 impl Work {

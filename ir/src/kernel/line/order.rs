@@ -1,8 +1,8 @@
 //! The order of the elements of a line: keys with their positions are sorted, so that equal ones
 //! stay as they came.
 
-use super::Layout;
 use super::element::Element;
+use super::layout::Layout;
 
 /// From this number of elements on, keys of four bytes are sorted by their digits.
 const BY_DIGITS: usize = 64;

@@ -4,7 +4,7 @@
 //! takes line by line.
 
 use super::element::{self, Element, Number, Scanned};
-use super::{Layout, Scan};
+use super::layout::{Layout, Scan};
 use crate::DType;
 use crate::kernel::half;
 

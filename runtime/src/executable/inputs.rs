@@ -1,6 +1,5 @@
 //! [`Inputs`]: the inputs of a program by name, and which tensor of a run is which of them.
 
-use super::listed;
 use crate::error::{Error, Result};
 use crate::submitted::Input;
 use crate::tensor::Tensor;
@@ -105,4 +104,10 @@ impl Inputs {
         let message = format!("is unknown: the inputs are {known}, and the program is strict");
         Err(Error::input(name, message))
     }
+}
+
+/// `` `x`, `y` ``, or `none`.
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }

@@ -1,7 +1,6 @@
 //! The stages of a kernel as text: scalar code, places in buffers, sinks.
 
-use super::printer::commas;
-use super::scalar::{Loops, ScalarText};
+use super::scalar_text::{Loops, ScalarText, commas};
 use crate::kernel::{Body, Inst, Load, Over, Scalar, Sink, Stage};
 use std::fmt::{self, Formatter};
 

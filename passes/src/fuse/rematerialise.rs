@@ -10,9 +10,12 @@
 //! Before: `z = sub (sub x m) l` with one `m` and `l` per row is stored for the gradient, which
 //! reads it. After: the gradient reads `x`, `m` and `l`.
 
-use super::cost::{Cost, LONGEST_CHAIN, SMALLER, Weighed, operations};
+use super::cost::{Cost, LONGEST_CHAIN, SMALLER, Settings, Weighed, operations};
 use super::grouping::Groups;
-use super::reach::is_given;
+use super::program::Program;
+use super::reach::Reach;
+use super::users::is_given;
+use std::sync::Arc;
 use tracecast_ir::hash::{FxHashMap, FxHashSet};
 use tracecast_ir::kernel::build::{domain, form, lowering};
 use tracecast_ir::kernel::update::predicated;
@@ -20,8 +23,27 @@ use tracecast_ir::kernel::{FormKind, Operands};
 use tracecast_ir::op::Lower;
 use tracecast_ir::{Graph, NodeId, ValueId};
 
+impl<'a> Groups<'a> {
+    /// The kernels of a program, with values stored or rematerialised, whichever costs less.
+    pub(super) fn of(graph: &'a Graph, settings: &Settings) -> Self {
+        let mut reach = Reach::of(graph, Arc::new(Program::of(graph, settings)));
+        let reads = reach.settle(graph);
+        let mut groups = Groups::form(graph, reach, reads);
+        let (again, weighed) = cheaper_rematerialised(&groups);
+        groups.reach.weighed.extend(weighed);
+        if again.is_empty() {
+            return groups;
+        }
+        let (mut reach, mut reads) = (groups.reach.clone(), groups.reads.clone());
+        reach.widen(graph, &again, &mut reads);
+        let next = Groups::form(graph, reach, reads);
+        // Kernels may have become others by it.
+        if next.bytes_moved() < groups.bytes_moved() { next } else { groups }
+    }
+}
+
 /// Values that kernels store for others although it costs less to compute them where they are read.
-pub(super) fn cheaper_again(groups: &Groups<'_>) -> (Vec<NodeId>, FxHashMap<NodeId, Weighed>) {
+fn cheaper_rematerialised(groups: &Groups<'_>) -> (Vec<NodeId>, FxHashMap<NodeId, Weighed>) {
     let stored = groups.stored();
     let is_stored = |n: &NodeId| stored[n.index()];
     let candidates: Vec<NodeId> =

@@ -1,4 +1,4 @@
-//! What policies are asked about an op, when it is recorded and again when it is explained.
+//! Builds the autocast query for an op: used by the tracer when it records, and by `explain`.
 
 use crate::graph::{Graph, node_name};
 use crate::op::{Dispatch, OpName, OpRef, OperandKind as Operand};

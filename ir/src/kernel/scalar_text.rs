@@ -9,10 +9,24 @@
 //! What the numbers of loads and positions stand for, the loops say ([`Loops`]); sinks are theirs
 //! as well.
 
-use super::printer::commas;
 use crate::kernel::{Access, Body, Guard, Inst, Scalar, ScalarOp, Val};
 use crate::{DType, Size};
 use std::fmt::{self, Display, Formatter, Write};
+
+/// Writes items with `, ` between them.
+pub(crate) fn commas<T>(
+    f: &mut Formatter<'_>,
+    items: impl IntoIterator<Item = T>,
+    mut each: impl FnMut(&mut Formatter<'_>, T) -> fmt::Result,
+) -> fmt::Result {
+    for (i, item) in items.into_iter().enumerate() {
+        if i > 0 {
+            f.write_str(", ")?;
+        }
+        each(f, item)?;
+    }
+    Ok(())
+}
 
 /// What scalar code leaves to the loops around it.
 pub trait Loops {

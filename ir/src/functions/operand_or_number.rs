@@ -7,13 +7,13 @@ use crate::{Attr, Attrs, DType, Number, Size, Var, given};
 use smallvec::SmallVec;
 
 /// What was given for an operand in whose place a number may stand.
-pub(super) enum Given<'t> {
+pub(super) enum OperandOrNumber<'t> {
     Value(Var<'t>),
     /// A number, and whether it was given as an integer or a size.
     Number(Number, bool),
 }
 
-impl<'t> Given<'t> {
+impl<'t> OperandOrNumber<'t> {
     /// What an argument is, beside a tensor of that dtype.
     ///
     /// # Errors
@@ -25,7 +25,7 @@ impl<'t> Given<'t> {
         let (mut vars, mut attrs): (SmallVec<[Var<'t>; 4]>, _) = (SmallVec::new(), Attrs::new());
         argument.append(&mut vars, &mut attrs);
         if let Some(x) = vars.pop() {
-            return Ok(Given::Value(x));
+            return Ok(OperandOrNumber::Value(x));
         }
         if let Some(Attr::Int(number)) = attrs.get("scalar") {
             infer::need_exact(dtype, *number)?;
@@ -35,14 +35,14 @@ impl<'t> Given<'t> {
         if number.size().is_some_and(Size::is_out_of_range) {
             return Err(format!("takes a number, found the size {number} out of range"));
         }
-        Ok(Given::Number(number, is_whole && !matches!(number, Number::Ratio(..))))
+        Ok(OperandOrNumber::Number(number, is_whole && !matches!(number, Number::Ratio(..))))
     }
 
     /// The operand as a tensor, and `x` in the dtype that it has beside it.
     pub(super) fn beside(self, x: Var<'t>) -> (Var<'t>, Var<'t>) {
         match self {
-            Given::Value(y) => (x, y),
-            Given::Number(number, _) => x.beside(number),
+            OperandOrNumber::Value(y) => (x, y),
+            OperandOrNumber::Number(number, _) => x.beside(number),
         }
     }
 }
