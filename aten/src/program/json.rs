@@ -19,7 +19,8 @@ impl Program {
     ///
     /// A training step may also have `updates`, each `[input, [call, which result]]`: such an input
     /// is state of the store. `parameters` names inputs that are trained. `in_region` is the number
-    /// of calls, from the first on, that lie in the autocast region of the [`Scene`].
+    /// of calls, from the first on, that lie in the autocast region of the
+    /// [`Scene`](super::Scene).
     ///
     /// # Errors
     /// Text that is no such object.
