@@ -4,6 +4,7 @@
 //! for every function of the list. The last, incomplete vector of a tile is padded and run through
 //! the same instructions.
 
+use super::arithmetic::arithmetic;
 use super::portable::function_f64;
 use super::{FunctionRoutines, OneF16, Tiles, doubles, gather_rows, random, sum_rows};
 use core::arch::x86_64 as x86;
@@ -205,41 +206,11 @@ impl Lane for Wide {
         int_eq(a: Bits, b: Bits) -> Bits = x86::_mm256_cmpeq_epi32(a, b);
     }
 
-    #[inline(always)]
-    fn splat(v: f32) -> Self {
-        Wide(Op::splat(v))
-    }
-    #[inline(always)]
-    fn add(self, o: Self) -> Self {
-        Wide(Op::add(self, o))
-    }
-    #[inline(always)]
-    fn sub(self, o: Self) -> Self {
-        Wide(Op::sub(self, o))
-    }
-    #[inline(always)]
-    fn mul(self, o: Self) -> Self {
-        Wide(Op::mul(self, o))
-    }
-    #[inline(always)]
-    fn div(self, o: Self) -> Self {
-        Wide(Op::div(self, o))
-    }
+    arithmetic!(f32);
+
     #[inline(always)]
     fn fma(self, b: Self, c: Self) -> Self {
         Wide(Op::fma(self, b, c))
-    }
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        Wide(Op::sqrt(self))
-    }
-    #[inline(always)]
-    fn max(self, o: Self) -> Self {
-        Wide(Op::max(self, o))
-    }
-    #[inline(always)]
-    fn min(self, o: Self) -> Self {
-        Wide(Op::min(self, o))
     }
     #[inline(always)]
     fn lt(self, o: Self) -> Bits {

@@ -1,6 +1,7 @@
 //! Sixteen f32 at a time: for the rows of attention, and functions that generated code calls. What
 //! else there is has the routines of AVX2.
 
+use super::arithmetic::arithmetic;
 use super::{FunctionRoutines, Tiles, avx2, sum_rows};
 use core::arch::x86_64 as x86;
 use tracecast_ir::kernel::math::Lane;
@@ -196,41 +197,11 @@ impl Lane for Wide {
         xor(a: Bits, b: Bits) -> Bits = x86::_mm512_xor_si512(a, b);
     }
 
-    #[inline(always)]
-    fn splat(v: f32) -> Self {
-        Wide(Op::splat(v))
-    }
-    #[inline(always)]
-    fn add(self, o: Self) -> Self {
-        Wide(Op::add(self, o))
-    }
-    #[inline(always)]
-    fn sub(self, o: Self) -> Self {
-        Wide(Op::sub(self, o))
-    }
-    #[inline(always)]
-    fn mul(self, o: Self) -> Self {
-        Wide(Op::mul(self, o))
-    }
-    #[inline(always)]
-    fn div(self, o: Self) -> Self {
-        Wide(Op::div(self, o))
-    }
+    arithmetic!(f32);
+
     #[inline(always)]
     fn fma(self, b: Self, c: Self) -> Self {
         Wide(Op::fma(self, b, c))
-    }
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        Wide(Op::sqrt(self))
-    }
-    #[inline(always)]
-    fn max(self, o: Self) -> Self {
-        Wide(Op::max(self, o))
-    }
-    #[inline(always)]
-    fn min(self, o: Self) -> Self {
-        Wide(Op::min(self, o))
     }
     #[inline(always)]
     fn lt(self, o: Self) -> Bits {

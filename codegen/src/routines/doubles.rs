@@ -4,6 +4,7 @@
 //! Machines with AVX-512 have vector loops of most of them, and come here for those that need a
 //! patch.
 
+use super::arithmetic::arithmetic;
 use super::{TileFn, portable};
 use core::arch::x86_64 as x86;
 use tracecast_ir::kernel::Definition;
@@ -114,38 +115,8 @@ impl Wide {
 impl Double for Wide {
     type Mask = Mask;
 
-    #[inline(always)]
-    fn splat(v: f64) -> Self {
-        Wide(Op::splat(v))
-    }
-    #[inline(always)]
-    fn add(self, o: Self) -> Self {
-        Wide(Op::add(self, o))
-    }
-    #[inline(always)]
-    fn sub(self, o: Self) -> Self {
-        Wide(Op::sub(self, o))
-    }
-    #[inline(always)]
-    fn mul(self, o: Self) -> Self {
-        Wide(Op::mul(self, o))
-    }
-    #[inline(always)]
-    fn div(self, o: Self) -> Self {
-        Wide(Op::div(self, o))
-    }
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        Wide(Op::sqrt(self))
-    }
-    #[inline(always)]
-    fn max(self, o: Self) -> Self {
-        Wide(Op::max(self, o))
-    }
-    #[inline(always)]
-    fn min(self, o: Self) -> Self {
-        Wide(Op::min(self, o))
-    }
+    arithmetic!(f64);
+
     #[inline(always)]
     fn lt(self, o: Self) -> Mask {
         Op::lt(self, o)
