@@ -73,7 +73,7 @@ struct Crate {
     most_flat: usize,
 }
 
-const CRATES: [Crate; 12] = [
+const CRATES: [Crate; 13] = [
     Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 46_410, most_flat: 10 },
     Crate {
         name: "tracecast-aten",
@@ -124,17 +124,25 @@ const CRATES: [Crate; 12] = [
         most_flat: 12,
     },
     Crate {
+        name: "tracecast-conformance",
+        folder: "conformance/kit",
+        knows: &["tracecast", "tracecast-ir", "tracecast-runtime"],
+        budget: 1_600,
+        most_flat: 16,
+    },
+    Crate {
         name: "tracecast-cli",
         folder: "cli",
         knows: &[
             "tracecast",
+            "tracecast-conformance",
             "tracecast-ir",
             "tracecast-passes",
             "tracecast-runtime",
             "tracecast-codegen",
         ],
-        budget: 4_422,
-        most_flat: 23,
+        budget: 4_510,
+        most_flat: 24,
     },
     Crate {
         name: "tracecast-fuzz",
@@ -168,8 +176,8 @@ const CRATES: [Crate; 12] = [
         folder: "examples/sim-npu",
         // The tool for its binary alone, which is a feature.
         knows: &["tracecast-runtime", "tracecast-cli"],
-        budget: 2_925,
-        most_flat: 12,
+        budget: 3_200,
+        most_flat: 13,
     },
 ];
 

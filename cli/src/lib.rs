@@ -6,6 +6,7 @@
 //! 0 if all went well, 1 if a program or its data is wrong, 2 if the command line is.
 
 mod asm;
+mod conformance;
 mod convert;
 mod dataset;
 mod devices;
@@ -94,6 +95,7 @@ enum Command {
     Dump(dump::Dump),
     Convert(convert::Convert),
     Explain(explain::Explain),
+    Conformance(conformance::Conformance),
     Run(run::Run),
     Profile(profile::ProfileCommand),
     ServeBench(serve_bench::ServeBench),
@@ -109,6 +111,7 @@ fn execute(command: &Command, world: Option<World>, out: &mut impl Write) -> Res
         Command::Dump(dump) => dump.execute(out),
         Command::Convert(convert) => convert.execute(out),
         Command::Explain(explain) => explain.execute(out),
+        Command::Conformance(conformance) => conformance.execute(out),
         Command::Run(run) => run.execute(out),
         Command::Profile(profile) => profile.execute(out),
         Command::ServeBench(bench) => bench.execute(out),

@@ -27,7 +27,7 @@ const LOOKED_UP: [(&str, &str); 11] = [
 ];
 
 /// Where a text equals the name of an op and means something else.
-const HOMONYMS: [(&str, &[&str], &str); 48] = [
+const HOMONYMS: [(&str, &[&str], &str); 51] = [
     (
         "aten/src/",
         &[
@@ -43,6 +43,25 @@ const HOMONYMS: [(&str, &[&str], &str); 48] = [
     ("codegen/src/plan/mod.rs", &["argmax"], "a transformation of plans"),
     ("codegen/src/plan/phases/samples.rs", &["exp"], "the beginning of a sample's name"),
     ("codegen/src/routines/names.rs", &["random"], "a routine"),
+    ("conformance/kit/src/case.rs", &["input"], "a fact of a case"),
+    ("conformance/kit/src/level.rs", &["attention"], "a level"),
+    (
+        "conformance/kit/src/table.rs",
+        &[
+            "attention",
+            "barrier",
+            "batch_norm",
+            "cast",
+            "cat",
+            "group_norm",
+            "mul_add",
+            "random",
+            "softmax",
+            "stack",
+            "windows",
+        ],
+        "families of the table",
+    ),
     ("examples/sim-npu/src/", &["l1_loss", "softmax"], "policies list ops by name"),
     ("ir/src/kernel/build/attention.rs", &["dropout"], "an attribute"),
     ("ir/src/kernel/emit.rs", &["cat", "gather", "pad"], "messages about loops"),

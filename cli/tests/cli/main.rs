@@ -561,3 +561,21 @@ fn a_reader_that_goes_away_is_no_failure() {
         );
     }
 }
+
+#[test]
+fn a_device_is_held_to_programs_and_two_reports_are_compared() {
+    let scratch = Scratch::new("conformance");
+    let checked = ["conformance", "--device", "reference", "--level", "maps"];
+    let told = good(&checked);
+    let last = told.lines().last().unwrap();
+    assert!(last.starts_with("reference at the level maps: ") && !last.contains("fail"), "{told}");
+    let report = good(&[&checked[..], &["--json"]].concat());
+    let other = report.replacen("\"outcome\":\"pass\"", "\"outcome\":\"fail\"", 1);
+    let [old, new] =
+        [("old", &report), ("new", &other)].map(|(name, text)| scratch.text(name, text));
+    assert_eq!(good(&["conformance", "--diff", &old, &old]), "");
+    let told = good(&["conformance", "--diff", &old, &new]);
+    assert!(told.lines().count() == 1 && told.ends_with(": pass, now fail\n"), "{told}");
+    bad(1, &["conformance", "--diff", &old, &example("mlp.tc")], "", &["no report"]);
+    bad(2, &["conformance", "--device", "npu"], "", &["expected one of"]);
+}

@@ -5,6 +5,7 @@ use crate::counts::{Counters, count};
 use crate::faults::Faults;
 use crate::isa::Program;
 use crate::memory::{Region, Space};
+use crate::{Defect, Settings, Ways};
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -37,6 +38,7 @@ pub(crate) struct Chip {
     pub(crate) counters: Counters,
     pub(crate) faults: Faults,
     pub(crate) clock: Clock,
+    pub(crate) ways: Ways,
     /// Commands that were given and have not ended.
     pub(crate) pending: AtomicU64,
     paused: Mutex<bool>,
@@ -44,15 +46,16 @@ pub(crate) struct Chip {
 }
 
 impl Chip {
-    /// A chip with `memory` bytes.
-    pub(crate) fn new(id: &DeviceId, memory: usize) -> Self {
+    /// A chip of these settings.
+    pub(crate) fn new(id: &DeviceId, settings: &Settings) -> Self {
         Chip {
             id: id.clone(),
-            space: Space::new(memory),
+            space: Space::new(settings.memory),
             progress: Progress::new(id.clone()),
             counters: Counters::default(),
             faults: Faults::default(),
             clock: Clock::default(),
+            ways: settings.ways,
             pending: AtomicU64::new(0),
             paused: Mutex::new(false),
             resumed: Condvar::new(),
@@ -71,6 +74,11 @@ impl Chip {
             return Err(Error::Device(format!("{}: memory of another device", self.id)));
         }
         region.part(at, len).map_err(|why| Error::Device(format!("{}: {why}", self.id)))
+    }
+
+    /// True if that is wrong with it.
+    pub(crate) fn has(&self, defect: Defect) -> bool {
+        self.ways.has(defect)
     }
 
     /// Counts calls of threads that work with another chip.

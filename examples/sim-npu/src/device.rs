@@ -7,10 +7,10 @@ use crate::isa::Program;
 use crate::lower::lower;
 use crate::memory::Usage;
 use crate::queue::Line;
-use crate::{Settings, amp_of};
+use crate::{Defect, Settings, amp_of};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracecast_runtime::ir::kernel::{FormKind, Kernel};
 use tracecast_runtime::{
@@ -27,6 +27,8 @@ pub struct Npu {
     settings: Settings,
     chip: Arc<Chip>,
     queue: SharedQueue,
+    /// The program that was made last.
+    latest: Mutex<Arc<Program>>,
 }
 
 impl Npu {
@@ -35,11 +37,16 @@ impl Npu {
     /// # Errors
     /// If there is no thread for its queue.
     pub fn new(id: &DeviceId, settings: Settings) -> Result<Self> {
-        let chip = Arc::new(Chip::new(id, settings.memory));
+        let chip = Arc::new(Chip::new(id, &settings));
         let queue = SharedQueue::new(id.clone(), Box::new(Line::start(&chip)?))
             .within(settings.patience)
             .in_flight(settings.in_flight);
-        Ok(Npu { name: id.to_string(), settings, chip, queue })
+        let latest = Mutex::default();
+        Ok(Npu { name: id.to_string(), settings, chip, queue, latest })
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Arc<Program>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What of its memory is in use.
@@ -94,7 +101,7 @@ impl Device for Npu {
     }
 
     fn amp(&self) -> Option<AmpSupport> {
-        Some(amp_of(self.settings.memories))
+        Some(amp_of(&self.settings))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -116,7 +123,12 @@ impl Device for Npu {
         let program = lower(kernel, self.settings.memories).map_err(|why| {
             Error::Device(format!("{}: no code for kernel @{}: {why}", self.name, kernel.name))
         })?;
-        let (kernel, program) = (Arc::new(kernel.clone()), Arc::new(program));
+        let (kernel, mut program) = (Arc::new(kernel.clone()), Arc::new(program));
+        if self.chip.has(Defect::Race) {
+            *self.latest() = program;
+            std::thread::sleep(Duration::from_micros(200));
+            program = self.latest().clone();
+        }
         Ok(Box::new(Loaded { kernel, program, chip: self.chip.clone() }))
     }
 
@@ -130,6 +142,9 @@ impl Device for Npu {
         let short = |in_use| Fault::out_of_memory(&self.chip.id, bytes, in_use, Some(limit));
         if self.chip.faults.strikes(Point::Allocation) {
             return Err(short(usage.in_use).into());
+        }
+        if self.chip.has(Defect::Leak) {
+            std::mem::forget(self.chip.space.take(1));
         }
         Ok(Memory::new(self.chip.space.take(bytes).map_err(|full| short(full.in_use))?))
     }
@@ -150,7 +165,12 @@ impl Device for Npu {
     fn enter(&self) -> Result<Guard> {
         let before = current();
         set_current(Some(self.chip.id.ordinal()));
-        Ok(Guard::new(move || set_current(before)))
+        let stays = self.chip.has(Defect::GuardLeft);
+        Ok(Guard::new(move || {
+            if !stays {
+                set_current(before);
+            }
+        }))
     }
 }
 

@@ -14,6 +14,7 @@
 //! | `queue` | the thread of a chip, which does one command after another |
 //! | `scaling` | how chips without integers count the good steps of a loss scaler |
 //! | `faults`, `clock`, `counts` | faults on purpose, virtual time, what a chip was asked for |
+//! | `ways` | chips that compute otherwise, or wrongly, on purpose |
 //! | `chip`, `device` | what queue and launches share of a chip; a chip as a device |
 //!
 //! The binary, with the feature `tool`, is the command-line tool of tracecast with these chips.
@@ -51,6 +52,7 @@ pub mod machine;
 pub mod memory;
 mod queue;
 mod scaling;
+mod ways;
 
 pub use chip::{current, set_current};
 pub use counts::Counts;
@@ -59,11 +61,12 @@ pub use faults::{Injection, Point};
 pub use lower::Memories;
 pub use memory::Usage;
 pub use scaling::CountsInF32;
+pub use ways::{Defect, Ways};
 
 use std::sync::Arc;
 use std::time::Duration;
 use tracecast_runtime::ir::DType;
-use tracecast_runtime::ir::policy::{DeviceType, Policy, Target};
+use tracecast_runtime::ir::policy::{DeviceType, Policy, PolicySet, PolicyTable, Target};
 use tracecast_runtime::{AmpSupport, Backend, Base, Device, DeviceId, Result};
 
 /// What chips are like.
@@ -77,6 +80,8 @@ pub struct Settings {
     pub memories: Memories,
     /// How many operands a kernel may have.
     pub most_operands: usize,
+    /// How they compute.
+    pub ways: Ways,
     /// How many steps are given to a chip before the first has ended.
     pub in_flight: usize,
     /// How long a wait may take.
@@ -98,6 +103,7 @@ impl Default for Settings {
             memory: 64 << 20,
             memories: Memories::default(),
             most_operands: usize::MAX,
+            ways: Ways::default(),
             in_flight: 3,
             patience: Duration::from_secs(60),
         }
@@ -121,17 +127,32 @@ impl Backend for Driver {
     }
 
     fn amp(&self) -> Option<AmpSupport> {
-        Some(amp_of(self.settings.memories))
+        Some(amp_of(&self.settings))
     }
 }
 
-/// What autocast does on chips of such memory: [`amp`], and where there are no integers the loss
-/// scaler counts in f32.
-pub fn amp_of(memories: Memories) -> AmpSupport {
-    match memories {
+/// What autocast does on such chips: [`amp`], and where there are no integers the loss scaler
+/// counts in f32.
+pub fn amp_of(settings: &Settings) -> AmpSupport {
+    let mut amp = match settings.memories {
         Memories::NumbersMasksIndices => amp(),
         Memories::Numbers => amp().recorder(CountsInF32),
+    };
+    if settings.ways.has(Defect::WrongDefault) {
+        (amp.dtypes, amp.default) = (vec![DType::BF16, DType::F16], DType::F16);
     }
+    if settings.ways.has(Defect::MissingEntry) {
+        amp.base = without_matmul().map_or(Base::Nothing, Base::Table);
+    }
+    amp
+}
+
+/// PyTorch's table for `cuda` without an entry.
+fn without_matmul() -> Option<PolicyTable> {
+    let policies = PolicySet::standard();
+    let text = policies.table(DeviceType::Cuda)?.to_string();
+    let kept: Vec<&str> = text.lines().filter(|line| !line.starts_with("\"matmul\" ")).collect();
+    PolicyTable::parse(&(kept.join("\n") + "\n")).ok()
 }
 
 /// What autocast does on the chips: regions in bf16, PyTorch's table for `cuda`, and two rules of

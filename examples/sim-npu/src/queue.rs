@@ -4,14 +4,17 @@
 use crate::chip::{Call, Chip};
 use crate::counts::count;
 use crate::faults::Point;
-use crate::machine;
+use crate::{Defect, machine};
 use std::any::Any;
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use tracecast_runtime::{Bound, Error, Fault, HostBytes, Landing, Queue, Result, Span, Timeline};
+use tracecast_runtime::{
+    Bound, Error, Fault, FaultKind, HostBytes, Landing, Queue, Result, Span, Timeline,
+};
 
 /// What the thread is told. A command holds what it names until it is done.
 enum Command {
@@ -37,7 +40,13 @@ impl Line {
     /// If there can be no other thread.
     pub(crate) fn start(chip: &Arc<Chip>) -> Result<Self> {
         let (given, taken) = channel();
-        let worker = Worker { chip: chip.clone(), bytes: vec![0; chip.space.limit()] };
+        let worker = Worker {
+            chip: chip.clone(),
+            bytes: vec![0; chip.space.limit()],
+            uploaded: HashSet::new(),
+            held: None,
+            raised: None,
+        };
         let thread = std::thread::Builder::new().name(chip.id.to_string());
         thread
             .spawn(move || worker.work(&taken))
@@ -95,6 +104,9 @@ impl Queue for Line {
 
     fn record(&mut self) -> u64 {
         self.recorded += 1;
+        if self.chip.has(Defect::EarlyEvent) {
+            self.chip.progress.reach(self.recorded);
+        }
         if self.give(Command::Record(self.recorded)).is_err() {
             self.chip.progress.fail(Fault::lost(&self.chip.id, "its thread is gone"));
         }
@@ -132,6 +144,12 @@ impl Timeline for Watched {
 struct Worker {
     chip: Arc<Chip>,
     bytes: Vec<u8>,
+    /// Where uploads went, if later ones are to be wrong.
+    uploaded: HashSet<usize>,
+    /// A launch that is to change places with the next.
+    held: Option<Command>,
+    /// A fault that is told too late.
+    raised: Option<Fault>,
 }
 
 impl Worker {
@@ -139,12 +157,36 @@ impl Worker {
         let mut stopped = false;
         while let Ok(command) = taken.recv() {
             self.chip.wait_while_paused();
+            if self.chip.has(Defect::EarlyEvent) {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            let is_launch = matches!(command, Command::Launch(..));
+            if self.chip.has(Defect::LostOrder) && is_launch && self.held.is_none() {
+                self.held = Some(command);
+                self.chip.pending.fetch_sub(1, Ordering::SeqCst);
+                continue;
+            }
+            let mut late = self.held.take();
+            if !is_launch && let Some(late) = late.take() {
+                drop(self.run(&late));
+            }
             match command {
                 Command::Reset => stopped = false,
                 dropped if stopped => drop(dropped),
-                Command::Record(number) => self.chip.progress.reach(number),
+                Command::Record(number) => {
+                    if !self.chip.has(Defect::EarlyEvent) {
+                        self.chip.progress.reach(number);
+                    }
+                    if let Some(fault) = self.raised.take() {
+                        stopped = true;
+                        self.chip.progress.fail(fault);
+                    }
+                }
                 command => {
                     let run = catch_unwind(AssertUnwindSafe(|| self.run(&command)));
+                    if let Some(late) = &late {
+                        drop(self.run(late));
+                    }
                     // What it holds is free before anybody hears of its end.
                     drop(command);
                     let lost = || Fault::lost(&self.chip.id, "its thread has panicked");
@@ -159,7 +201,7 @@ impl Worker {
     }
 
     fn run(&mut self, command: &Command) -> std::result::Result<(), Fault> {
-        let Worker { chip, bytes } = self;
+        let Worker { chip, bytes, uploaded, raised, .. } = self;
         if chip.faults.strikes(Point::Lost) {
             return Err(Fault::lost(&chip.id, "it was pulled out"));
         }
@@ -175,6 +217,12 @@ impl Worker {
                 count(&chip.counters.uploads);
                 no_answer("upload", to.len)?;
                 let at = chip.addresses(to).map_err(|why| failed("upload", to.len, &why))?;
+                let is_scalar = to.len == 4 && chip.id.ordinal() > 0;
+                let is_stale =
+                    chip.has(Defect::StaleUpload) || chip.has(Defect::ScaleNotCopied) && is_scalar;
+                if is_stale && !uploaded.insert(at.start) {
+                    return Ok(());
+                }
                 bytes[at].copy_from_slice(from);
                 chip.clock.carried(to.len);
             }
@@ -198,7 +246,15 @@ impl Worker {
                 let Some(call) = (&**bound as &dyn Any).downcast_ref::<Call>() else {
                     return Err(Fault::launch(&chip.id, step, "it is a kernel of another device"));
                 };
-                launch(chip, bytes, step, call)?;
+                match launch(chip, bytes, step, call) {
+                    Err(fault)
+                        if fault.kind == FaultKind::Check
+                            && chip.has(Defect::UpdateBeforeCheck) =>
+                    {
+                        *raised = Some(fault);
+                    }
+                    done => done?,
+                }
             }
             Command::Record(_) | Command::Reset => {}
         }
@@ -223,7 +279,11 @@ fn launch(
             return Err(check(0, None));
         }
     }
-    let done = machine::run(&call.program, bytes, &call.operands)
+    let mut ways = chip.ways;
+    if ways.has(Defect::FoundInfOnFirst) && chip.id.ordinal() > 0 {
+        ways.defect = Some(Defect::WhenIgnored);
+    }
+    let done = machine::run_in_ways(&call.program, bytes, &call.operands, ways)
         .map_err(|why| Fault::launch(&chip.id, step, why))?;
     chip.clock.ran(done.cycles);
     match done.raised {

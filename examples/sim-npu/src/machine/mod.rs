@@ -3,7 +3,8 @@
 mod reduce;
 
 use crate::alu;
-use crate::isa::{Affine, Cell, Command, Element, Format, Inst, LANES, Program, Reg};
+use crate::isa::{Affine, Cell, Command, Element, Format, Inst, LANES, Program, Reg, Word};
+use crate::{Defect, Ways};
 use reduce::{Coming, Reducing};
 use std::ops::Range;
 use tracecast_runtime::ir::kernel::{half, math};
@@ -32,6 +33,7 @@ struct Machine<'a> {
     columns: Vec<Coming>,
     raised: Option<(u32, Option<i64>)>,
     cycles: u64,
+    ways: Ways,
 }
 
 /// The lanes of a strip: which axis they lie along, and how many have a position.
@@ -50,6 +52,19 @@ pub fn run(
     memory: &mut [u8],
     operands: &[Range<usize>],
 ) -> Result<Done, String> {
+    run_in_ways(program, memory, operands, Ways::default())
+}
+
+/// As [`run`], in other ways.
+///
+/// # Errors
+/// As those of [`run`].
+pub fn run_in_ways(
+    program: &Program,
+    memory: &mut [u8],
+    operands: &[Range<usize>],
+    ways: Ways,
+) -> Result<Done, String> {
     let mut machine = Machine {
         memory,
         operands,
@@ -60,8 +75,10 @@ pub fn run(
         columns: program.columns.iter().map(|columns| Coming::new(*columns)).collect(),
         raised: None,
         cycles: 1,
+        ways,
     };
     if let Some(gate) = program.gate
+        && !ways.has(Defect::WhenIgnored)
         && alu::float(machine.read(gate, Format::F32, 0)?) != 0.0
     {
         return Ok(Done { raised: None, cycles: 1 });
@@ -84,7 +101,11 @@ impl Machine<'_> {
                 Command::Strips { axis, extent, code } => {
                     for first in (0..*extent).step_by(LANES) {
                         self.positions[*axis] = first as i64;
-                        let strip = Strip { axis: *axis, lanes: LANES.min(extent - first) };
+                        let mut lanes = LANES.min(extent - first);
+                        if self.ways.has(Defect::Tail) && (2..LANES).contains(&lanes) {
+                            lanes -= 1;
+                        }
+                        let strip = Strip { axis: *axis, lanes };
                         code.iter().try_for_each(|inst| self.step(inst, strip))?;
                     }
                     self.positions[*axis] = 0;
@@ -150,7 +171,10 @@ impl Machine<'_> {
             }
             Inst::Float { op, to, args } => {
                 let [a, b, c] = args.map(reg);
-                let value = |lane: usize| alu::floats(*op, [a[lane], b[lane], c[lane]]);
+                let value = |lane: usize| {
+                    let made = alu::floats(*op, [a[lane], b[lane], c[lane]]);
+                    self.ways.made(*op, a[lane], made)
+                };
                 self.set(*to, each(lanes, value));
             }
             Inst::Integer { op, word, to, args } => {
@@ -173,7 +197,13 @@ impl Machine<'_> {
             }
             Inst::Convert { from, into, to, arg } => {
                 let x = reg(*arg);
-                self.set(*to, each(lanes, |lane| alu::convert(x[lane], *from, *into)));
+                let twice = self.ways.has(Defect::CastThroughF64)
+                    && (*from, *into) == (Word::I64, Word::F32);
+                let value = |lane: usize| match twice {
+                    true => alu::of_float((x[lane].cast_signed() as f64) as f32),
+                    false => alu::convert(x[lane], *from, *into),
+                };
+                self.set(*to, each(lanes, value));
             }
             Inst::Reduce { unit, from } => {
                 let values = reg(*from);
@@ -216,9 +246,13 @@ impl Machine<'_> {
         let row = self.at(&left.at);
         let first = self.at(&right.at);
         let mut total = [0.0f32; LANES];
+        // Each block backwards: another order of the same sum.
+        let other = self.ways.is_other;
         for block in (0..length).step_by(math::CONTRACT_BLOCK) {
             let mut sums = [0.0f32; LANES];
-            for p in block..length.min(block + math::CONTRACT_BLOCK) {
+            let end = length.min(block + math::CONTRACT_BLOCK);
+            for p in block..end {
+                let p = if other { block + end - 1 - p } else { p };
                 let factor = alu::float(self.tables[left.table][self.word(left, row + p as i64)?]);
                 let from = self.word(right, first + p as i64 * step)?;
                 let others = self.tables[right.table].get(from..from + strip.lanes);
