@@ -2,30 +2,35 @@
 //!
 //! A [`Layout`] is what a program takes. A [`Region`] comes from a tensor that has such a layout,
 //! as PyTorch says, and holds a reference to it: the memory lives for as long as the region,
-//! wherever the run ends.
+//! wherever the run ends. PyTorch describes a tensor through the C functions of DLPack, which make
+//! no objects of Python.
 
 #![allow(unsafe_code, reason = "this file owns the addresses that PyTorch gives for its tensors")]
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyImportError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
 use tracecast::TensorType;
 use tracecast_aten::dtype;
 
 /// Sizes and strides, in elements.
 pub(crate) type Strided<'py> = (Bound<'py, PyTuple>, Bound<'py, PyTuple>);
 
-/// Dtype, sizes and strides of a tensor as Python's objects, which are compared sooner than they
-/// are read.
+/// Dtype, sizes and strides of a tensor.
 pub(crate) struct Layout {
-    dtype: Py<PyAny>,
-    sizes: Py<PyTuple>,
-    strides: Py<PyTuple>,
+    sizes: Vec<i64>,
+    strides: Vec<i64>,
+    dtype: DataType,
     /// What the program makes of the memory: row-major.
     ty: TensorType,
     /// The elements are not dense, so that they are copied.
     pub(crate) is_copied: bool,
+    /// The arguments that `torch.empty_strided` makes such a tensor of.
+    arguments: (Py<PyTuple>, Py<PyDict>),
 }
 
 impl Layout {
@@ -48,9 +53,30 @@ impl Layout {
                 format!("{ty} has not as many elements as {sizes} with strides {strides}");
             return Err(PyValueError::new_err(message));
         }
-        let dtype = py.import("torch")?.getattr(dtype::name(ty.dtype))?.unbind();
-        let (sizes, strides) = (sizes.unbind(), strides.unbind());
-        Ok(Layout { dtype, sizes, strides, ty: ty.clone(), is_copied })
+        let torch = py.import("torch")?;
+        let keywords = PyDict::new(py);
+        keywords.set_item("dtype", torch.getattr(dtype::name(ty.dtype))?)?;
+        let example = torch.call_method("empty", (0,), Some(&keywords))?;
+        Ok(Layout {
+            sizes: sizes.extract()?,
+            strides: strides.extract()?,
+            dtype: Described::of(&example)?.dtype,
+            ty: ty.clone(),
+            is_copied,
+            arguments: ((sizes, strides).into_pyobject(py)?.unbind(), keywords.unbind()),
+        })
+    }
+
+    /// Where a tensor begins, if it has this layout and lies on the CPU.
+    ///
+    /// # Errors
+    /// If it is no tensor, or has no memory.
+    fn start(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+        let found = Described::of(tensor)?;
+        let fits = found.device == CPU
+            && found.dtype == self.dtype
+            && found.is_laid_out(tensor, &self.sizes, &self.strides);
+        Ok(fits.then(|| found.data.expose_provenance() + found.byte_offset as usize))
     }
 
     /// The memory of a tensor, if it has this layout and lies on the CPU.
@@ -59,36 +85,32 @@ impl Layout {
     /// If it is no tensor, or has no memory.
     pub(crate) fn region(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Region>> {
         let py = tensor.py();
-        let fits = tensor.getattr(intern!(py, "dtype"))?.is(&self.dtype)
-            && tensor.getattr(intern!(py, "shape"))?.eq(&self.sizes)?
-            && tensor.call_method0(intern!(py, "stride"))?.eq(&self.strides)?
-            && tensor.getattr(intern!(py, "is_cpu"))?.is_truthy()?
-            && !tensor.call_method0(intern!(py, "is_neg"))?.is_truthy()?;
-        if !fits {
+        let Some(start) = self.start(tensor)? else { return Ok(None) };
+        if tensor.call_method0(intern!(py, "is_neg"))?.is_truthy()? {
             return Ok(None);
         }
-        let tensor = match self.is_copied {
-            true => tensor.call_method0(intern!(py, "contiguous"))?,
-            false => tensor.clone(),
-        };
-        let address: usize = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
+        if !self.is_copied {
+            return self.region_at(start, tensor.clone()).map(Some);
+        }
+        let copy = tensor.call_method0(intern!(py, "contiguous"))?;
+        let found = Described::of(&copy)?;
+        self.region_at(found.data.expose_provenance(), copy).map(Some)
+    }
+
+    fn region_at(&self, address: usize, tensor: Bound<'_, PyAny>) -> PyResult<Region> {
         let bytes = self.ty.bytes().get();
         if bytes > 0 && address == 0 {
             return Err(PyValueError::new_err("a tensor without memory"));
         }
-        Ok(Some(Region { address, bytes, tensor: tensor.unbind() }))
+        Ok(Region { address, bytes, tensor: tensor.unbind() })
     }
 
-    /// Whether a tensor has these sizes and strides, and begins at an address.
+    /// Whether a tensor has this layout, and begins at an address.
     ///
     /// # Errors
     /// If it is no tensor.
     pub(crate) fn is_at(&self, tensor: &Bound<'_, PyAny>, address: usize) -> PyResult<bool> {
-        let py = tensor.py();
-        let found: usize = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
-        Ok(found == address
-            && tensor.getattr(intern!(py, "shape"))?.eq(&self.sizes)?
-            && tensor.call_method0(intern!(py, "stride"))?.eq(&self.strides)?)
+        Ok(self.start(tensor)? == Some(address))
     }
 
     /// A new tensor of this layout, from `torch.empty_strided`, and its memory.
@@ -100,13 +122,121 @@ impl Layout {
         empty_strided: &Bound<'py, PyAny>,
     ) -> PyResult<(Bound<'py, PyAny>, Region)> {
         let py = empty_strided.py();
-        let keywords = PyDict::new(py);
-        keywords.set_item(intern!(py, "dtype"), &self.dtype)?;
-        let tensor = empty_strided.call((&self.sizes, &self.strides), Some(&keywords))?;
-        let region = self.region(&tensor)?;
-        let region = region.ok_or_else(|| PyValueError::new_err("no memory of this layout"))?;
+        let (arguments, keywords) = &self.arguments;
+        let tensor = empty_strided.call(arguments.bind(py), Some(keywords.bind(py)))?;
+        let start = self.start(&tensor)?;
+        let start = start.ok_or_else(|| PyValueError::new_err("no memory of this layout"))?;
+        let region = self.region_at(start, tensor.clone())?;
         Ok((tensor, region))
     }
+}
+
+/// A tensor as DLPack describes it: `DLTensor`.
+#[repr(C)]
+struct Described {
+    data: *mut c_void,
+    device: c_int,
+    number_of_device: i32,
+    rank: i32,
+    dtype: DataType,
+    sizes: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+/// `kDLCPU`.
+const CPU: c_int = 1;
+
+/// A dtype of DLPack: `DLDataType`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct DataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+/// Fills in what a tensor is. It makes no reference to it. Returns 0, or raises an error.
+type Describe = unsafe extern "C" fn(*mut c_void, *mut Described) -> c_int;
+
+/// The head of [`Exchange`], which all versions have.
+#[repr(C)]
+struct Version {
+    major: u32,
+    minor: u32,
+    previous: *const c_void,
+}
+
+/// The functions that a library with tensors has for others: `DLPackExchangeAPI`.
+#[repr(C)]
+struct Exchange {
+    version: Version,
+    allocate: *const c_void,
+    lend: *const c_void,
+    take: *const c_void,
+    describe: Option<Describe>,
+    stream: *const c_void,
+}
+
+impl Described {
+    /// What PyTorch says of a tensor.
+    ///
+    /// # Errors
+    /// If it is no tensor, or one that has no elements in memory, such as a sparse one.
+    fn of(tensor: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let describe = describe(tensor.py())?;
+        let mut found = Described {
+            data: null_mut(),
+            device: 0,
+            number_of_device: 0,
+            rank: 0,
+            dtype: DataType { code: 0, bits: 0, lanes: 0 },
+            sizes: null_mut(),
+            strides: null_mut(),
+            byte_offset: 0,
+        };
+        // SAFETY: PyTorch's function takes any object while the interpreter's lock is held, and
+        // raises an error for what is no tensor.
+        let code = unsafe { describe(tensor.as_ptr().cast(), &raw mut found) };
+        if code == 0 { Ok(found) } else { Err(PyErr::fetch(tensor.py())) }
+    }
+
+    /// Whether the tensor, which this was just asked of, has these sizes and strides.
+    fn is_laid_out(&self, _tensor: &Bound<'_, PyAny>, sizes: &[i64], strides: &[i64]) -> bool {
+        let rank = sizes.len();
+        if usize::try_from(self.rank) != Ok(rank) || rank == 0 {
+            return self.rank == 0 && rank == 0;
+        }
+        // SAFETY: behind the pointer are as many sizes as the tensor has axes. They live as long as
+        // the tensor, and no other code of Python runs meanwhile.
+        let own_sizes = unsafe { std::slice::from_raw_parts(self.sizes, rank) };
+        // SAFETY: as above; strides are always there.
+        let own_strides = unsafe { std::slice::from_raw_parts(self.strides, rank) };
+        own_sizes == sizes && own_strides == strides
+    }
+}
+
+/// PyTorch's function that describes a tensor.
+fn describe(py: Python<'_>) -> PyResult<Describe> {
+    static DESCRIBE: PyOnceLock<Describe> = PyOnceLock::new();
+    let found = DESCRIBE.get_or_try_init(py, || {
+        let tensor = py.import("torch")?.getattr("Tensor")?;
+        let old = || PyImportError::new_err("tracecast needs PyTorch 2.10 or newer, with DLPack 1");
+        let Some(capsule) = tensor.getattr_opt("__dlpack_c_exchange_api__")? else {
+            return Err(old());
+        };
+        let capsule = capsule.cast_into::<PyCapsule>()?;
+        let table = capsule.pointer_checked(Some(c"dlpack_exchange_api"))?;
+        // SAFETY: a capsule of this name has such a table behind it, which is never freed.
+        let version = unsafe { table.cast::<Version>().as_ref() };
+        if version.major != 1 {
+            return Err(old());
+        }
+        // SAFETY: as above; tables of version 1 have these functions.
+        let exchange = unsafe { table.cast::<Exchange>().as_ref() };
+        exchange.describe.ok_or_else(old)
+    });
+    found.copied()
 }
 
 /// How many elements lie in memory under these strides, if none lie between them. An axis of stride

@@ -93,6 +93,30 @@ def test_results_have_eager_strides():
     assert compiled(f)(x, w)[1].stride() == f(x, w)[1].stride()
 
 
+@pytest.mark.parametrize(
+    "f, shape, order",
+    [
+        (lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True), (3, 4, 6), (0, 2, 1)),
+        (lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4)), (3, 4, 6), (0, 2, 1)),
+        (lambda x: F.batch_norm(x, None, None, training=True) * 2, (3, 4, 6, 5), (0, 3, 2, 1)),
+        (lambda x: F.batch_norm(x, None, None, training=True), (3, 4, 6, 5), (0, 2, 3, 1)),
+        (lambda x: x.roll(1, 1).tanh(), (3, 4, 6, 5), (0, 2, 3, 1)),
+        (lambda x: x.roll(1, 1), (3, 4, 6, 5), (0, 3, 2, 1)),
+        (lambda x: x.log_softmax(2), (3, 1, 4, 4), (0, 2, 3, 1)),
+        (lambda x: x.softmax(2), (3, 1, 4, 4), (0, 2, 3, 1)),
+    ],
+)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_have_the_strides_of_kernels(f, shape, order, dynamic):
+    """What PyTorch states when it traces is another layout."""
+    x = torch.randn([shape[axis] for axis in order]).permute([order.index(axis) for axis in range(len(order))]).requires_grad_()
+    found, expected = torch.compile(f, backend="tracecast", dynamic=dynamic)(x), f(x)
+    same(found, expected)
+    gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in (found, expected)]
+    torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-4)
+    whole()
+
+
 def test_results_that_are_inputs_or_views_of_inputs():
     def f(x, y):
         return x, x.t(), y + 1, x.view(-1), y[1:]

@@ -20,6 +20,7 @@ from ._compiled import Options, compile_graph
 from ._loaded import Error, native
 from ._stats import reset_stats, stats
 from ._step import Step
+from ._strides import restrided
 from ._traced import Subject
 
 __all__ = ["Error", "Step", "backend", "devices", "reset_stats", "stats", "train_step"]
@@ -35,7 +36,8 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     """PyTorch's decompositions of the ops that Tracecast lacks. What is one op here stays whole."""
     table = torch._decomp.core_aten_decompositions()
     whole = lambda op: isinstance(op, torch._ops.OpOverload) and native.knows(str(op).removeprefix("aten."))
-    return {op: decomposition for op, decomposition in table.items() if not whole(op)}
+    left = {op: decomposition for op, decomposition in table.items() if not whole(op)}
+    return left | restrided(left)
 
 
 def backend(

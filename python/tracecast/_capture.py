@@ -18,6 +18,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
+from . import _strides
 from ._loaded import native
 
 Sizes = Callable[[Any], Any]
@@ -176,10 +177,12 @@ class Layout:
     def order(self) -> Order:
         return dense(self.size, self.stride)
 
-    def computed(self) -> Layout:
+    def computed(self, node: Node) -> Layout:
         """The layout of a result, which repeats no element and leaves none out."""
         order = self.order()
-        return self if order is not None and not order[1] else Layout.row_major(self.size)
+        is_dense = order is not None and not order[1]
+        is_row_major = order is not None and list(order[0]) == sorted(order[0])
+        return Layout.row_major(self.size) if not is_dense or (is_row_major and _strides.is_row_major(node)) else self
 
 
 class Calls:

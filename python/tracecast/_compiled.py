@@ -273,7 +273,7 @@ class Specialised:
         self.taken = [at for at, node in enumerate(nodes) if node in needed and torch.is_tensor(values[node])]
         inputs = [values[nodes[at]] for at in self.taken]
         given = [Layout(tuple(value.shape), tuple(value.stride())) for value in inputs]
-        results = [Layout.of(node.meta["val"], self.sizes).computed() for node in computed]
+        results = [Layout.of(node.meta["val"], self.sizes).computed(node) for node in computed]
         orders = [[layout.order() for layout in layouts] for layouts in (given, results)]
 
         def record(sizes: Sizes, named_sizes: list[Any]) -> str:

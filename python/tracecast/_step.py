@@ -221,7 +221,7 @@ class _Record:
         self.nodes = len(calls.calls)
 
         sizes = numbers_of({})
-        found = [Layout.of(node.meta["val"], sizes).computed() for node in kept]
+        found = [Layout.of(node.meta["val"], sizes).computed(node) for node in kept]
         self.results = [(layout.size, layout.stride) for layout in found]
         given = [calls.add_output(node, layout.order()) for node, layout in zip(kept, found)]
         updates = [(port(nodes[at].name, layouts[at].order()), calls.add_output(new[at], layouts[at].order())) for at in self.states]

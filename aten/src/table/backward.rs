@@ -133,10 +133,14 @@ fn batch_norm<'t>(
     eps: f64,
 ) -> Result<Results<'t>, String> {
     let (mean, variance) = match (train, running, own) {
-        (true, _, [Some(mean), Some(rstd)]) => (mean, rstd.square().reciprocal().sub(eps)),
+        (true, _, [Some(mean), Some(rstd)]) => {
+            (mean, rstd.to(x.dtype().compute()).square().reciprocal().sub(eps))
+        }
         (false, [Some(mean), Some(variance)], _) => (mean, variance),
         _ => return Err("lacks the statistics that it needs".to_owned()),
     };
+    // Without a weight PyTorch keeps the statistics of 16 bits in 16 bits.
+    let [mean, variance] = [mean, variance].map(|statistic| statistic.to(x.dtype().compute()));
     Ok(dy.batch_norm_backward(x, mean, variance, weight, train, eps).results())
 }
 
