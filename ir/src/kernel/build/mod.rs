@@ -1,4 +1,4 @@
-//! From a group of core nodes, or one node, to a [`Kernel`].
+//! From a group of core nodes, or one node, to a [`Kernel`](super::Kernel).
 //!
 //! A group is a list of nodes with one iteration domain. Members whose shape is the domain are
 //! computed at every position, members one axis shorter (or with a last axis of size 1) once per
