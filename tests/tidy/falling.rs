@@ -1,5 +1,5 @@
 //! Counts that may only fall: circles of files inside each crate, and what is unsafe in the
-//! contractions of `codegen`. Tests are not counted.
+//! contractions of `codegen`, with contracts that point elsewhere. Tests are not counted.
 
 use crate::imports::{circles, file_imports, tokens};
 use crate::source::code_without_tests;
@@ -11,11 +11,14 @@ const CONTRACT: &str = "codegen/src/contract/";
 
 /// The circles of files of each crate that has some, and the files in them, by the imports of
 /// files. A change that makes one smaller lowers it here; other crates get none.
-const CIRCLES: &[(&str, [usize; 2])] = &[("tracecast-ir", [2, 76]), ("tracecast-codegen", [7, 70])];
+const CIRCLES: &[(&str, [usize; 2])] = &[("tracecast-ir", [2, 76]), ("tracecast-codegen", [1, 21])];
 
 /// The most of what is unsafe. A change that makes one smaller lowers it here.
-const MOST: [(&str, usize); 2] =
-    [("unsafe blocks in codegen/src/contract", 909), ("`unsafe fn` in codegen/src/contract", 451)];
+const MOST: [(&str, usize); 3] = [
+    ("unsafe blocks in codegen/src/contract", 680),
+    ("`unsafe fn` in codegen/src/contract", 413),
+    ("`# Safety` there that begins by pointing elsewhere", 0),
+];
 
 #[test]
 fn circles_of_files_only_fall() {
@@ -57,10 +60,11 @@ fn what_is_unsafe_only_falls() {
 }
 
 /// The counts that [`MOST`] lists, of a working tree.
-fn counts(tree: &Tree) -> [usize; 2] {
-    let (mut blocks, mut functions) = (0, 0);
+fn counts(tree: &Tree) -> [usize; 3] {
+    let (mut blocks, mut functions, mut pointing) = (0, 0, 0);
     for (path, text) in tree.ending("rs").filter(|(path, _)| path.starts_with(CONTRACT)) {
         let code = tokens(&code_without_tests(path, text));
+        pointing += if code.is_empty() { 0 } else { contracts_elsewhere(text) };
         for (at, _) in code.iter().enumerate().filter(|(_, token)| *token == "unsafe") {
             match code.get(at + 1).map(String::as_str) {
                 Some("{") => blocks += 1,
@@ -69,11 +73,18 @@ fn counts(tree: &Tree) -> [usize; 2] {
             }
         }
     }
-    [blocks, functions]
+    [blocks, functions, pointing]
+}
+
+/// The `# Safety` sections that begin with "As", and so with what another item says.
+fn contracts_elsewhere(text: &str) -> usize {
+    let contracts = text.split("/// # Safety\n").skip(1);
+    let first = contracts.filter_map(|contract| contract.lines().nth(1));
+    first.filter(|line| line.trim_start().starts_with("/// As ")).count()
 }
 
 /// What [`MOST`] says otherwise.
-fn changed(counted: [usize; 2]) -> Vec<String> {
+fn changed(counted: [usize; 3]) -> Vec<String> {
     let differs = MOST.iter().zip(counted).filter(|((_, most), count)| count != most);
     differs.map(|((what, most), count)| format!("{what}: {count}, listed are {most}")).collect()
 }
@@ -83,14 +94,17 @@ fn what_is_unsafe_is_counted() {
     let tree = Tree::of(&[
         ("codegen/src/lib.rs", "mod contract; mod run;"),
         ("codegen/src/contract/mod.rs", "mod a; unsafe fn f() { unsafe { g() } } // unsafe {"),
-        ("codegen/src/contract/a.rs", "use super::f; unsafe impl Send for A {}"),
+        (
+            "codegen/src/contract/a.rs",
+            "use super::f; unsafe impl Send for A {}\n/// # Safety\n///\n/// As there.",
+        ),
         ("codegen/src/contract/tests.rs", "fn t() { unsafe { f() } }"),
         ("codegen/src/run.rs", "fn r() { unsafe { f() } }"),
     ]);
-    assert_eq!((counts(&tree), circles_of_files(&tree)), ([1, 1], vec![]));
+    assert_eq!((counts(&tree), circles_of_files(&tree)), ([1, 1, 1], vec![]));
     let circle = tree.with("codegen/src/contract/mod.rs", "mod a; use a::A; fn f() {}");
     let found = circles_of_files(&circle);
-    assert_eq!((counts(&circle), &*found), ([0, 0], &[("tracecast-codegen", [1, 2])][..]));
+    assert_eq!((counts(&circle), &*found), ([0, 0, 1], &[("tracecast-codegen", [1, 2])][..]));
     assert_eq!(unlike(&found, &[("tracecast-codegen", [2, 4])]).len(), 2);
     assert_eq!(unlike(&found, &found), [""; 0]);
     assert_eq!(changed(MOST.map(|(_, most)| most)), [""; 0]);

@@ -3,13 +3,14 @@
 //! The image keeps positions in order at any stride. So no column past the end of a row is
 //! computed. Sums come out column by column and are transposed before the epilogue.
 
-use super::correlate::{Correlation, Hand};
+use super::correlate::Correlation;
 use super::groups;
 use super::image::{Beside, Image, Places};
 use super::micro::Engine;
 use super::micro::spots::{MOST as SPOTS, Spots};
 use super::operand::{Operand, Scratch};
 use super::pack::{room, strips, turn_sums};
+use super::sink::Sink;
 use super::span::may_be_subnormal;
 use super::windows::Seen;
 use super::workspace::Workspace;
@@ -64,13 +65,14 @@ impl Correlation<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Correlation::run`], and the CPU must be the engine's.
+    /// The CPU must be the engine's. Operands must be readable for these batches and windows, and
+    /// the destination of sums writable.
     pub(super) unsafe fn run_across<E: Engine>(
         &self,
         (rows, batches, windows): (Range<usize>, Range<usize>, Range<usize>),
         at: &dyn Fn(usize) -> [isize; 2],
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let (seen, from) = self.windows().expect("is seen through windows");
         let whole = Image::of(seen, None).expect("windows of a convolution");
@@ -89,9 +91,7 @@ impl Correlation<'_> {
             let numbers = self.k / E::DEPTH;
             image.offsets(numbers, &mut scratch.steps);
             image.each_window(&of, |at| scratch.steps.push(at as isize));
-            let to = scratch.right.room::<E::Num>(image.room());
-            // SAFETY: the room of the image; all bits zero are the number zero.
-            unsafe { to.write_bytes(0, image.room()) };
+            let to = scratch.right.zeroed::<E::Num>(image.room());
             for (i, batch) in batches.clone().enumerate() {
                 let [left, right] = at(batch);
                 let own = packed.wrapping_add(i % self.period * size);
@@ -124,7 +124,6 @@ impl Correlation<'_> {
                                 places: &beside[..strip.count],
                                 add: before > 0,
                                 tiny,
-                                later: None,
                             };
                             // SAFETY: operands are ready; sums have room for all columns.
                             unsafe { E::spots(strip.count, 2, &spots) };
@@ -134,7 +133,7 @@ impl Correlation<'_> {
                     // SAFETY: the sums of these rows, and room for them.
                     unsafe { turn_sums::<E>((sums, width), [width, n], dense) };
                     let first = batch * self.rows + rows.start + row;
-                    hand(first, width, columns.clone(), dense.cast_const().cast());
+                    sink(first..first + width, columns.clone(), dense.cast_const().cast());
                 }
             }
         }

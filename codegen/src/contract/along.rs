@@ -60,7 +60,8 @@ impl Work<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Work::run`], for f32.
+    /// The CPU must be the work's. Operands must be readable for its rows, columns and `k`, and the
+    /// destination writable.
     pub(super) unsafe fn run_few(&self, b: Lines, scratch: &mut Scratch, finish: &mut Finish<'_>) {
         if self.has_avx512() {
             // SAFETY: the caller's contract.
@@ -73,7 +74,8 @@ impl Work<'_> {
 
     /// # Safety
     ///
-    /// As [`Work::run_few`], and the CPU must be the engine's.
+    /// The CPU must be the engine's. Operands must be readable for the rows, columns and `k`, and
+    /// the destination writable.
     unsafe fn run_along<E: Engine<Num = f32>>(
         &self,
         b: Lines,

@@ -1,11 +1,12 @@
 //! Depthwise weight gradients of few columns: each lane of a vector holds one batch.
 
-use super::correlate::{Correlation, Hand, SideBySide};
+use super::correlate::{Correlation, SideBySide};
 use super::image::{Beside, Image, Places};
 use super::micro::lanes::Lanes;
-use super::micro::{Engine, Number};
+use super::micro::{Elementwise, Engine, Number};
 use super::operand::{Operand, Scratch};
 use super::pack::room;
+use super::sink::Sink;
 use super::windows::Seen;
 use super::workspace::Workspace;
 use std::ops::Range;
@@ -34,23 +35,22 @@ impl Correlation<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Correlation::run`], for all windows, and the CPU must be the engine's.
+    /// The CPU must be the engine's. Operands must be readable for these batches and windows, and
+    /// the destination of sums writable.
     pub(super) unsafe fn run_beside<E: Engine>(
         &self,
         side: SideBySide,
         batches: Range<usize>,
         at: &dyn Fn(usize) -> [isize; 2],
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let (seen, from) = self.windows().expect("is seen through windows");
         let whole = Image::of(seen, None).expect("windows of a convolution");
         let (seen, planes, next) = whole.plane_by_plane(seen);
         let image = Image::of(&seen, None).expect("as the whole");
         let (steps, columns) = (self.k / planes, image.windows().iter().product::<usize>());
-        let to = scratch.right.room::<E::Num>(image.room() * E::LANES);
-        // SAFETY: the room of the image; all bits zero are the number zero.
-        unsafe { to.write_bytes(0, image.room() * E::LANES) };
+        let to = scratch.right.zeroed::<E::Num>(image.room() * E::LANES);
         image.offsets(steps, &mut scratch.steps);
         scratch.steps.iter_mut().for_each(|at| *at *= E::LANES as isize);
         let mut batch = batches.start;
@@ -59,10 +59,8 @@ impl Correlation<'_> {
             let count = rest.min(batches.end - batch).min(E::LANES);
             let beside = Beside { count, stride: side.stride, width: E::LANES };
             let [left, right] = at(batch);
-            let sums = scratch.sums.room::<E::Num>(2 * columns * E::LANES);
+            let sums = scratch.sums.zeroed::<E::Num>(2 * columns * E::LANES);
             let chains = sums.wrapping_add(columns * E::LANES);
-            // SAFETY: within the room.
-            unsafe { sums.write_bytes(0, 2 * columns * E::LANES) };
             for plane in 0..planes {
                 let all = plane * steps..(plane + 1) * steps;
                 let a = scratch.left.room::<E::Num>(room::<E>(E::LANES, 1, steps));
@@ -86,8 +84,11 @@ impl Correlation<'_> {
                     let end = plane * steps + done;
                     if end % CONTRACT_BLOCK == 0 || end == self.k {
                         let is_first = end <= CONTRACT_BLOCK;
-                        // SAFETY: both have this length.
-                        unsafe { end_chains(sums, chains, columns * E::LANES, is_first) };
+                        let count = columns * E::LANES;
+                        // SAFETY: sums and chains, `count` each, were zeroed and nothing else
+                        // points to them.
+                        let both = unsafe { std::slice::from_raw_parts_mut(sums, 2 * count) };
+                        end_chains(both.split_at_mut(count), is_first);
                     }
                 }
             }
@@ -100,7 +101,7 @@ impl Correlation<'_> {
                     unsafe { dense.wrapping_add(lane * columns + column).write(sum) };
                 }
             }
-            hand(batch, count, 0..columns, dense.cast_const().cast());
+            sink(batch..batch + count, 0..columns, dense.cast_const().cast());
             batch += count;
         }
     }
@@ -110,7 +111,8 @@ impl Correlation<'_> {
 ///
 /// # Safety
 ///
-/// As [`Engine::lanes`].
+/// The CPU must be the engine's. Operands must be readable for all steps and columns of the image,
+/// and chains writable for all columns.
 unsafe fn columns_of<E: Engine>(
     image: &Image,
     a: *const E::Num,
@@ -124,25 +126,14 @@ unsafe fn columns_of<E: Engine>(
         let chains = chains.wrapping_add(i * lines * columns * E::LANES);
         let of = Lanes { a, b, line: near * E::LANES, at, chains };
         // SAFETY: the caller's contract.
-        unsafe { E::lanes(lines, columns, &of) };
+        unsafe { E::Singly::lanes(lines, columns, &of) };
     }
 }
 
 /// Adds chains to sums and resets them to zero. Chains of the first block replace the sums.
-///
-/// # Safety
-///
-/// Both must have `count` elements.
-unsafe fn end_chains<T: Number>(sums: *mut T, chains: *mut T, count: usize, is_first: bool) {
-    for i in 0..count {
-        let (sum, chain) = (sums.wrapping_add(i), chains.wrapping_add(i));
-        // SAFETY: the caller's contract.
-        let so_far = unsafe { sum.read() };
-        // SAFETY: as above.
-        let last = unsafe { chain.read() };
-        // SAFETY: as above.
-        unsafe { sum.write(if is_first { last } else { so_far + last }) };
-        // SAFETY: as above.
-        unsafe { chain.write(T::ZERO) };
+fn end_chains<T: Number>((sums, chains): (&mut [T], &mut [T]), is_first: bool) {
+    for (sum, chain) in sums.iter_mut().zip(chains) {
+        *sum = if is_first { *chain } else { *sum + *chain };
+        *chain = T::ZERO;
     }
 }

@@ -2,14 +2,16 @@
 
 use super::edges::Edges;
 use super::image::{Distances, Image};
-use super::stretch::{Stretch, examples_together};
 use super::windows::{Axis, Bound, MOST_BOUNDS, Seen};
+use std::ops::Range;
 use tracecast_ir::DType;
 
 /// Rows that fill half of a vector: fewer do not pay.
 const SOME_ROWS: usize = 8;
 /// Steps of `k` from which copying the input pays.
 const SOME_STEPS: usize = 32;
+/// Positions per `k`-range of several examples, at most.
+const POSITIONS: usize = 1024;
 
 /// The right operand of a weight gradient: its view, channel by channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,5 +182,30 @@ impl Seen {
             let last = |axis: &Axis| (axis.extent as isize - 1) * axis.bounded[bound];
             *at = Bound { offset: 0, extent: last(column) + last(row) + 1 };
         }
+    }
+}
+
+/// Examples per `k`-range, out of `all` with `each` steps.
+pub(super) fn examples_together(each: usize, all: usize) -> usize {
+    (POSITIONS / each).max(1).min(all)
+}
+
+/// A `k`-range whose images are in cache: some examples, or some rows of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub(super) examples: Range<usize>,
+    pub(super) lines: Range<usize>,
+}
+
+impl Stretch {
+    /// The first examples and rows.
+    pub(super) fn of(examples: usize, lines: usize) -> Stretch {
+        Stretch { examples: 0..examples, lines: 0..lines }
+    }
+
+    /// Its steps, given those of an example and of a row.
+    pub(super) fn steps(&self, each: usize, line: usize) -> Range<usize> {
+        let last = self.examples.end.saturating_sub(1);
+        self.examples.start * each + self.lines.start * line..last * each + self.lines.end * line
     }
 }

@@ -1,12 +1,12 @@
 //! [`Correlation::chosen`]: the schedule of a convolution, from a padded copy or in place.
 
 use super::correlate::{Correlation, Loops};
+use super::engines::with_engine;
 use super::image::Image;
 use super::micro::Engine;
 use super::micro::field::{MOST_VECTORS, most_lines};
 use super::schedule::{Axis, Chosen, Layout, Load, Pass, Schedule, Store};
 use super::span::tile;
-use super::with_engine;
 use crate::machine::InstructionSet;
 use smallvec::smallvec;
 use tracecast_ir::DType;

@@ -4,17 +4,18 @@
 //! one shape. Their image is filled anew, its zero border once. Left operands that repeat after a
 //! period are packed once.
 
-use super::direct::Direct;
+use super::engines::with_engine;
+use super::groups;
 use super::image::{Beside, Image, Places};
 use super::micro::field::{Field, MOST_VECTORS, most_lines};
 use super::micro::taps::Taps;
-use super::micro::{Engine, Number};
+use super::micro::{Elementwise, Engine};
 use super::operand::{Operand, Scratch, Source};
-use super::pack::{Elements, Wider, room, strips};
+use super::pack::{Elements, MOVED, Wider, move_line, room, strips};
+use super::sink::Sink;
 use super::span::{may_be_subnormal, tile};
 use super::windows::Seen;
 use super::workspace::Workspace;
-use super::{groups, with_engine};
 use crate::machine::{Cpu, InstructionSet};
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -28,11 +29,6 @@ const TOGETHER_BY_LINE: usize = 2048;
 pub(super) const SOME: usize = 4;
 /// Steps of `k` per pass: what they read of an image stays in L1 for all rows.
 pub(super) const PIECE: usize = 192;
-/// Elements of sums per move.
-pub(super) const MOVED: usize = 16;
-
-/// Epilogue: takes first row and rows (through all batches), columns, and dense row-major sums.
-pub(super) type Hand<'a> = dyn FnMut(usize, usize, Range<usize>, *const u8) + 'a;
 
 /// A batch of convolutions of one shape.
 #[derive(Clone, Copy)]
@@ -106,6 +102,17 @@ pub(super) struct Ready<T> {
     pub(super) tiny: bool,
 }
 
+/// Operands of a direct store.
+#[derive(Clone, Copy)]
+pub(super) struct Direct<'a, T> {
+    pub(super) left: Ready<T>,
+    pub(super) image: *const T,
+    /// Offset of each step of `k` in the image.
+    pub(super) at: &'a [isize],
+    /// Buffer for a row of windows or a contiguous piece, if a second pass rounds the sums.
+    pub(super) line: *mut T,
+}
+
 /// A band of windows, and the layout of its sums.
 pub(super) struct Band<'a> {
     pub(super) image: &'a Image,
@@ -142,7 +149,7 @@ impl Correlation<'_> {
         (batches, windows): (Range<usize>, Range<usize>),
         at: &dyn Fn(usize) -> [isize; 2],
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let counts = [batches.len(), windows.len()];
         if counts.contains(&0) {
@@ -154,24 +161,24 @@ impl Correlation<'_> {
                 // SAFETY: the caller's contract.
                 #[cfg(target_arch = "x86_64")]
                 Loops::InPlace => unsafe {
-                    self.run_depthwise((batches, windows), at, scratch, hand)
+                    self.run_depthwise((batches, windows), at, scratch, sink)
                 },
                 // SAFETY: as above.
                 Loops::Few(side) => unsafe {
-                    self.run_beside::<E>(side, batches, at, scratch, hand)
+                    self.run_beside::<E>(side, batches, at, scratch, sink)
                 },
                 // SAFETY: as above.
                 Loops::Lines(side) => unsafe {
-                    self.run_lines::<E>(side, (batches, windows), at, scratch, hand)
+                    self.run_lines::<E>(side, (batches, windows), at, scratch, sink)
                 },
                 // SAFETY: as above.
                 Loops::Across([first, end]) => unsafe {
                     let part = (first..end, batches, windows);
-                    self.run_across::<E>(part, at, scratch, hand)
+                    self.run_across::<E>(part, at, scratch, sink)
                 },
                 // SAFETY: as above.
                 Loops::Columns => unsafe {
-                    self.run_with::<E>((batches, windows), at, scratch, hand)
+                    self.run_with::<E>((batches, windows), at, scratch, sink)
                 },
             });
         });
@@ -302,13 +309,14 @@ impl Correlation<'_> {
 
     /// # Safety
     ///
-    /// As [`Correlation::run`], and the CPU must be the engine's.
+    /// The CPU must be the engine's. Operands must be readable for these batches and windows, and
+    /// the destination of sums writable.
     unsafe fn run_with<E: Engine>(
         &self,
         (batches, windows): (Range<usize>, Range<usize>),
         at: &dyn Fn(usize) -> [isize; 2],
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let (seen, from) = self.windows().expect("is seen through windows");
         let whole = self.image(seen, None).expect("windows of a convolution");
@@ -326,9 +334,7 @@ impl Correlation<'_> {
             let columns = windows.start * each..windows.end * each;
             let band = self.band::<E>([&whole, &image], columns);
             let direct = self.stored.filter(|_| self.is_direct::<E>(&image));
-            let to = scratch.right.room::<E::Num>(image.room());
-            // SAFETY: the room of the image; all bits zero are the number zero.
-            unsafe { to.write_bytes(0, image.room()) };
+            let to = scratch.right.zeroed::<E::Num>(image.room());
             if listed.replace(image.layout()) != Some(image.layout()) {
                 image.offsets(self.k.div_ceil(image.depth()), &mut scratch.steps);
             }
@@ -367,7 +373,7 @@ impl Correlation<'_> {
                     unsafe { sum_by_line::<E>(&band, ready, to, &scratch.steps, sums) };
                     match stored {
                         Some(_) => waiting = batch + 1..batch + 1,
-                        None => self.wait::<E>(batch, &band, &mut waiting, scratch, hand),
+                        None => self.wait::<E>(batch, &band, &mut waiting, scratch, sink),
                     }
                     continue;
                 }
@@ -382,9 +388,9 @@ impl Correlation<'_> {
                 // SAFETY: the image and the left operand are ready, and the sums have room.
                 unsafe { self.sum::<E>(ready, to, &band, &scratch.steps, sums) };
                 // SAFETY: the sums are there.
-                unsafe { self.finish::<E>(batch, &band, &mut waiting, scratch, hand) };
+                unsafe { self.finish::<E>(batch, &band, &mut waiting, scratch, sink) };
             }
-            self.hand_on::<E>(&band, &mut waiting, scratch, hand);
+            self.hand_on::<E>(&band, &mut waiting, scratch, sink);
         }
     }
 
@@ -392,7 +398,8 @@ impl Correlation<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Correlation::run_with`]; operands must be ready, and sums have room.
+    /// The CPU must be the engine's. `left` must be ready for all rows and steps, the image
+    /// readable for the band at each offset, and sums have room for its rows and chains.
     unsafe fn sum<E: Engine>(
         &self,
         left: Ready<E::Num>,
@@ -453,14 +460,15 @@ impl Correlation<'_> {
         band: &Band<'_>,
         waiting: &mut Range<usize>,
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let (m, n) = (self.rows, band.columns.len());
         let sums = scratch.sums.room::<E::Num>(0);
         if band.gathered(m) == 0 {
             for row in 0..m {
                 let line = sums.wrapping_add(row * band.ld).cast_const().cast();
-                hand(batch * m + row, 1, band.columns.clone(), line);
+                let row = batch * m + row;
+                sink(row..row + 1, band.columns.clone(), line);
             }
             return;
         }
@@ -497,7 +505,7 @@ impl Correlation<'_> {
                 to = to.wrapping_add(count);
             });
         }
-        self.wait::<E>(batch, band, waiting, scratch, hand);
+        self.wait::<E>(batch, band, waiting, scratch, sink);
     }
 
     /// The destination, if sums are stored unrounded.
@@ -518,11 +526,11 @@ impl Correlation<'_> {
         band: &Band<'_>,
         waiting: &mut Range<usize>,
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         waiting.end = batch + 1;
         if waiting.len() == band.together {
-            self.hand_on::<E>(band, waiting, scratch, hand);
+            self.hand_on::<E>(band, waiting, scratch, sink);
         }
     }
 
@@ -532,12 +540,12 @@ impl Correlation<'_> {
         band: &Band<'_>,
         waiting: &mut Range<usize>,
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         if waiting.start < waiting.end {
             let dense = scratch.chains.room::<E::Num>(0).cast_const().cast();
             let (first, rows) = (waiting.start * self.rows, waiting.len() * self.rows);
-            hand(first, rows, band.columns.clone(), dense);
+            sink(first..first + rows, band.columns.clone(), dense);
         }
         *waiting = waiting.end..waiting.end;
     }
@@ -569,23 +577,8 @@ unsafe fn sum_by_line<E: Engine>(
                 let (b, sums) = (b.wrapping_add(first), sums.wrapping_add(first));
                 let field = Field { a, step, b, line: near, at, sums, ld: across };
                 // SAFETY: the caller's contract. Writes past a row are overwritten or slack.
-                unsafe { E::field(some.count, part.count, &field) };
+                unsafe { E::Singly::field(some.count, part.count, &field) };
             }
         }
-    }
-}
-
-/// Moves `count` elements, and past them up to a whole piece of [`MOVED`].
-///
-/// # Safety
-///
-/// All must be readable and writable.
-#[inline(always)]
-pub(super) unsafe fn move_line<T: Number>(from: *const T, to: *mut T, count: usize) {
-    for i in (0..count).step_by(MOVED) {
-        // SAFETY: the caller's contract.
-        let piece = unsafe { from.wrapping_add(i).cast::<[T; MOVED]>().read_unaligned() };
-        // SAFETY: the caller's contract.
-        unsafe { to.wrapping_add(i).cast::<[T; MOVED]>().write_unaligned(piece) };
     }
 }

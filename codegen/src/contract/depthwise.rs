@@ -2,12 +2,14 @@
 //!
 //! A padded copy of the channel would cost more than these few products.
 
-use super::correlate::{Correlation, Hand, Stored};
-use super::image::{BEHIND, Image, SHORT};
+use super::correlate::{Correlation, Stored};
+use super::image::{BEHIND, Image};
+use super::micro::SHORT;
 use super::micro::avx2::Avx2F32;
 use super::micro::depthwise::{MOST_PLANES, Planes, avx2, avx512};
 use super::operand::{Scratch, Source};
 use super::pack::room;
+use super::sink::Sink;
 use super::workspace::Workspace;
 use crate::machine::InstructionSet;
 use std::ops::Range;
@@ -61,13 +63,14 @@ impl Correlation<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Correlation::run`], and the CPU must have AVX-512 or AVX2.
+    /// The CPU must have AVX-512 or AVX2. Operands must be readable for these batches and windows,
+    /// and the destination of sums writable.
     pub(super) unsafe fn run_depthwise(
         &self,
         (batches, lines): (Range<usize>, Range<usize>),
         at: &dyn Fn(usize) -> [isize; 2],
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let (seen, from) = self.windows().expect("is seen through windows");
         let image = Image::of(seen, None).expect("windows of a convolution");
@@ -77,10 +80,7 @@ impl Correlation<'_> {
         let together = together(all, each, lines.len());
         let there = [down.places(), across.places()];
         let bytes = from.dtype.bytes() as isize;
-        let count = zeros(&image);
-        let zeros = scratch.filled.room::<f32>(count);
-        // SAFETY: the room of a line; all bits zero are the number zero.
-        unsafe { zeros.write_bytes(0, count) };
+        let zeros = scratch.filled.zeroed::<f32>(zeros(&image));
         let size = room::<Avx2F32>(1, 1, self.k);
         let packed = scratch.left.room::<f32>(size * self.period.min(batches.len()));
         // A negative dilation goes through rows from the last one on.
@@ -95,7 +95,7 @@ impl Correlation<'_> {
             _ => false,
         });
         // Each of the batches `some` with `count - 1` more, a period apart.
-        let run = |some: Range<usize>, count: usize, scratch: &mut Scratch, hand: &mut Hand<'_>| {
+        let run = |some: Range<usize>, count: usize, scratch: &mut Scratch, sink: &mut Sink<'_>| {
             let members = |batch: usize| {
                 std::array::from_fn::<_, MOST_PLANES, _>(|i| {
                     batch + if i < count { i * self.period } else { 0 }
@@ -161,7 +161,7 @@ impl Correlation<'_> {
                     let dense = scratch.chains.room::<f32>(0).cast_const();
                     for (i, first) in members(waiting.start).into_iter().enumerate().take(count) {
                         let dense = dense.wrapping_add(i * together * columns.len()).cast();
-                        hand(first, waiting.len(), columns.clone(), dense);
+                        sink(first..first + waiting.len(), columns.clone(), dense);
                     }
                     waiting.start = waiting.end;
                 }
@@ -172,9 +172,9 @@ impl Correlation<'_> {
         for first in batches.clone().step_by(most * self.period) {
             let end = batches.end.min(first + most * self.period);
             let (whole, rest) = ((end - first) / self.period, (end - first) % self.period);
-            run(first..first + rest, whole + 1, scratch, hand);
+            run(first..first + rest, whole + 1, scratch, sink);
             if whole > 0 {
-                run(first + rest..first + self.period, whole, scratch, hand);
+                run(first + rest..first + self.period, whole, scratch, sink);
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! So no sum is moved, and none is computed past the end of a row.
 
-use super::correlate::{Band, Correlation, PIECE, Ready, Stored};
+use super::correlate::{Band, Correlation, Direct, PIECE, Stored};
 use super::image::Image;
 use super::micro::taps::Taps;
 use super::micro::{self, Engine};
@@ -14,17 +14,6 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// Rows of a result that the CPU prefetches by itself: prefetching them costs more than it saves.
 const FEW_ROWS: usize = 16;
-
-/// Operands of a direct store.
-#[derive(Clone, Copy)]
-pub(super) struct Direct<'a, T> {
-    pub(super) left: Ready<T>,
-    pub(super) image: *const T,
-    /// Offset of each step of `k` in the image.
-    pub(super) at: &'a [isize],
-    /// Buffer for a row of windows or a contiguous piece, if a second pass rounds the sums.
-    pub(super) line: *mut T,
-}
 
 impl Correlation<'_> {
     /// True if sums can be stored directly: whole vectors, several rows, and `k` in one pass.
@@ -38,7 +27,8 @@ impl Correlation<'_> {
     ///
     /// # Safety
     ///
-    /// As `Correlation::sum`; the destination must be writable for them.
+    /// The CPU must be the engine's. `left` must be ready for all rows and steps, the image
+    /// readable for the band at each offset, and the destination writable for its sums.
     pub(super) unsafe fn store_lines<E: Engine>(
         &self,
         batch: usize,

@@ -13,7 +13,8 @@ impl Correlation<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Correlation::run_with`]; there must be room for all rows and steps.
+    /// The CPU must be the engine's. The operand must be readable for these rows and `k`, and `to`
+    /// have room for them.
     pub(super) unsafe fn pack<E: Engine>(
         &self,
         from: isize,

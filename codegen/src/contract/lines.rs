@@ -3,14 +3,15 @@
 //! The image keeps positions in order, all lanes of a position together. So strided windows are
 //! read in place, no column is wasted, and no vector is cut at the end of a row.
 
-use super::correlate::{Correlation, Hand, SOME, SideBySide, Stored};
+use super::correlate::{Correlation, SOME, SideBySide, Stored};
 use super::groups;
 use super::image::{Beside, Image, Places};
-use super::micro::Engine;
 use super::micro::line::Line;
 use super::micro::sliding::{self, Sliding};
+use super::micro::{Elementwise, Engine};
 use super::operand::{Operand, Scratch};
 use super::pack::{Lines, Part, Wider, room, strips};
+use super::sink::Sink;
 use super::windows::Seen;
 use super::workspace::Workspace;
 use std::ops::Range;
@@ -46,7 +47,7 @@ impl Band {
 
     /// Taps per axis, if the engine has a sliding kernel.
     fn slides<E: Engine>(&self) -> Option<usize> {
-        self.sliding.filter(|_| E::SLIDES)
+        self.sliding.filter(|_| E::Singly::SLIDES)
     }
 }
 
@@ -54,7 +55,7 @@ impl Correlation<'_> {
     /// Register tile: batches by columns.
     pub(super) fn tile_of_lines<E: Engine>(&self, image: &Image) -> [usize; 2] {
         let slides = Band::of(image).slides::<E>().is_some();
-        [E::LANES, if slides { sliding::LINES * sliding::WINDOWS } else { E::LINE }]
+        [E::LANES, if slides { sliding::LINES * sliding::WINDOWS } else { E::Singly::LINE }]
     }
 
     /// Workspace of [`Correlation::run_lines`] for these batches and windows.
@@ -105,14 +106,15 @@ impl Correlation<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Correlation::run`], and the CPU must be the engine's.
+    /// The CPU must be the engine's. Operands must be readable for these batches and windows, and
+    /// the destination of sums writable.
     pub(super) unsafe fn run_lines<E: Engine>(
         &self,
         side: SideBySide,
         (batches, windows): (Range<usize>, Range<usize>),
         at: &dyn Fn(usize) -> [isize; 2],
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let (seen, from) = self.windows().expect("is seen through windows");
         let whole = Image::of(seen, None).expect("windows of a convolution");
@@ -122,9 +124,7 @@ impl Correlation<'_> {
         for windows in groups(&windows, self.most_lines::<E>(&whole)) {
             let columns = windows.start * each..windows.end * each;
             let band = Band::of(&Image::of(seen, Some(windows)).expect("as the whole"));
-            let to = scratch.right.room::<E::Num>(band.image.room() * E::LANES);
-            // SAFETY: the room of the image; all bits zero are the number zero.
-            unsafe { to.write_bytes(0, band.image.room() * E::LANES) };
+            let to = scratch.right.zeroed::<E::Num>(band.image.room() * E::LANES);
             band.image.offsets(self.k, &mut scratch.steps);
             scratch.steps.iter_mut().for_each(|at| *at *= E::LANES as isize);
             let mut batch = batches.start;
@@ -170,7 +170,7 @@ impl Correlation<'_> {
                 // SAFETY: the sums of all columns, and room for them and some more.
                 unsafe { E::pack(&all, each, count, dense, each) };
                 if stored.is_none() {
-                    hand(batch, count, columns.clone(), dense.cast_const().cast());
+                    sink(batch..next, columns.clone(), dense.cast_const().cast());
                 }
                 batch = next;
             }
@@ -181,7 +181,8 @@ impl Correlation<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Correlation::run_lines`]; `to` must be writable for the steps and packing's overrun.
+    /// The CPU must be the engine's. Left operands must be readable for these batches and steps,
+    /// and `to` writable for the steps and packing's overrun.
     pub(super) unsafe fn lanes_of<E: Engine>(
         &self,
         from: isize,
@@ -204,7 +205,8 @@ impl Correlation<'_> {
 ///
 /// # Safety
 ///
-/// As [`Engine::sliding`].
+/// The CPU must be the engine's, which must slide. The image must be readable for all windows, `a`
+/// for their taps, and sums writable for all columns.
 unsafe fn slide<E: Engine>(
     band: &Band,
     taps: usize,
@@ -231,7 +233,7 @@ unsafe fn slide<E: Engine>(
                 column: across,
             };
             // SAFETY: the caller's contract, for these windows.
-            unsafe { E::sliding(taps, [some.count, part.count], &of) };
+            unsafe { E::Singly::sliding(taps, [some.count, part.count], &of) };
         }
     }
 }
@@ -240,7 +242,8 @@ unsafe fn slide<E: Engine>(
 ///
 /// # Safety
 ///
-/// As [`Engine::line`].
+/// The CPU must be the engine's. The image must be readable for all columns, `a` for all steps, and
+/// sums writable for all columns.
 unsafe fn lines<E: Engine>(
     band: &Band,
     a: *const E::Num,
@@ -259,12 +262,12 @@ unsafe fn lines<E: Engine>(
         for line in 0..outer * middle {
             let first = image.wrapping_add(line / middle * far + line % middle * near);
             let sums = sums.wrapping_add(line * inner * E::LANES);
-            for part in strips(inner, E::LINE) {
+            for part in strips(inner, E::Singly::LINE) {
                 let b = first.wrapping_add(part.start * across);
                 let sums = sums.wrapping_add(part.start * E::LANES);
                 let line = Line { a, b, across, at, sums, add: i > 0 };
                 // SAFETY: the caller's contract, for these columns.
-                unsafe { E::line(part.count, &line) };
+                unsafe { E::Singly::line(part.count, &line) };
             }
         }
     }

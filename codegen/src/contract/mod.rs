@@ -25,7 +25,9 @@ mod correlate;
 mod depthwise;
 mod direct;
 mod edges;
+mod engines;
 mod image;
+mod keep;
 mod left;
 mod lines;
 mod micro;
@@ -37,8 +39,10 @@ mod phases;
 mod positions;
 mod prefetch;
 mod ready;
+mod reserve;
 mod schedule;
 mod shared;
+mod sink;
 mod span;
 mod stretch;
 #[cfg(test)]
@@ -46,7 +50,9 @@ mod tests;
 mod transposed;
 #[cfg(feature = "versus")]
 pub(crate) mod versus;
+mod weight_grad;
 mod windows;
+mod work;
 mod workspace;
 
 pub(crate) use attend::{
@@ -55,22 +61,25 @@ pub(crate) use attend::{
 pub(crate) use channels::Channels;
 pub(crate) use correlate::{Correlation, SideBySide, Stored};
 pub(crate) use image::Image;
+pub(crate) use keep::{keep, workspace_to_keep};
 pub(crate) use operand::{Scratch, Source};
 pub(crate) use over_lines::{LinesOfWindows, OverLines};
-pub(crate) use panels::{PIECE, Panels, keep};
+pub(crate) use panels::{PIECE, Panels};
 pub(crate) use phases::Phases;
-pub(crate) use positions::Positions;
 pub(crate) use prefetch::Prefetch;
+pub(crate) use reserve::workspace;
 pub(crate) use schedule::{Chosen, Shared};
-pub(crate) use shared::{Kept, can_be_shared, shared_bytes};
+pub(crate) use shared::{can_be_shared, shared_bytes};
 pub(crate) use transposed::{Placed, Transposed};
+pub(crate) use weight_grad::{Kept, Positions};
 pub(crate) use windows::{Axis, Bound, MOST_BOUNDS, Seen};
-pub(crate) use workspace::{Workspace, workspace, workspace_to_keep};
+pub(crate) use work::Finish;
+pub(crate) use workspace::Workspace;
 
 use crate::machine::{Cpu, InstructionSet};
 use blocking::Blocking;
+use engines::with_engine;
 use micro::{Engine, Number};
-use operand::Operand;
 use pack::{Lines, Wider, pack, panels as panels_of, room};
 use schedule::{Load, Schedule};
 use smallvec::smallvec;
@@ -78,9 +87,8 @@ use span::{Left, Out, Right, block, chain_room, leading, tile};
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
+use work::{NARROW, Work};
 
-/// Products of at most this many columns swap rows and columns.
-const FEW_COLUMNS: usize = 4;
 /// Columns from which packing a left operand with long strides pays.
 const MANY_COLUMNS: usize = 96;
 /// Stride in bytes from which rows compete for cache sets and take a page each.
@@ -92,22 +100,6 @@ const LONG_CHAIN: usize = 128;
 /// Rows from which reading columns in place as bf16 pairs pays.
 #[cfg(target_arch = "x86_64")]
 const ROWS_OF_PAIRS: usize = 8;
-/// Results of fewer columns go to the epilogue in one call.
-const NARROW: usize = 64;
-
-/// Epilogue: takes first row, rows, first column, columns, and the dense row-major sums.
-pub(crate) type Epilogue<'a> = dyn FnMut(usize, usize, usize, usize, *const u8) + 'a;
-
-/// Where each sum goes, once.
-pub(crate) enum Finish<'a> {
-    /// To an epilogue. What it reads and writes may be prefetched.
-    Epilogue(&'a mut Epilogue<'a>),
-    /// To this matrix (as below), rounded to bf16 by the epilogue or by stores from registers.
-    Rounded(&'a mut Epilogue<'a>, *mut u8, usize),
-    /// Unrounded, to a matrix: element (0, 0) and row stride in elements.
-    Store(*mut u8, usize),
-}
-
 /// Computes a range of rows and columns over all of `k`, accumulating in `acc`: f32 or f64.
 ///
 /// # Safety
@@ -180,94 +172,6 @@ pub(crate) fn is_read_in_place(
     with_engine!(cpu, acc, work.in_pairs(), E => work.reads_again::<E>(work.cols.len()))
 }
 
-/// Evaluates `$body` with `$engine` as the CPU's engine for f32 or f64, in bf16 pairs or not.
-macro_rules! with_engine {
-    ($cpu:expr, $acc:expr, $pairs:expr, $engine:ident => $body:expr) => {{
-        use $crate::contract::micro;
-        match ($cpu.instructions, $acc == DType::F32) {
-            (InstructionSet::Portable, true) => {
-                type $engine = micro::portable::PortableF32;
-                $body
-            }
-            (InstructionSet::Portable, false) => {
-                type $engine = micro::portable::PortableF64;
-                $body
-            }
-            #[cfg(target_arch = "x86_64")]
-            (InstructionSet::Avx2, true) => {
-                type $engine = micro::avx2::Avx2F32;
-                $body
-            }
-            #[cfg(target_arch = "x86_64")]
-            (InstructionSet::Avx2, false) => {
-                type $engine = micro::avx2::Avx2F64;
-                $body
-            }
-            #[cfg(target_arch = "x86_64")]
-            (InstructionSet::Avx512, true) if $pairs => {
-                type $engine = micro::pairs::PairsF32;
-                $body
-            }
-            #[cfg(target_arch = "x86_64")]
-            (InstructionSet::Avx512, true) => {
-                type $engine = micro::avx512::Avx512F32;
-                $body
-            }
-            #[cfg(target_arch = "x86_64")]
-            (InstructionSet::Avx512, false) => {
-                type $engine = micro::avx512::Avx512F64;
-                $body
-            }
-            #[cfg(target_arch = "aarch64")]
-            (InstructionSet::Neon, true) => {
-                type $engine = micro::neon::NeonF32;
-                $body
-            }
-            #[cfg(target_arch = "aarch64")]
-            (InstructionSet::Neon, false) => {
-                type $engine = micro::neon::NeonF64;
-                $body
-            }
-        }
-    }};
-}
-
-use with_engine;
-
-struct Work<'a> {
-    cpu: &'a Cpu,
-    rows: Range<usize>,
-    cols: Range<usize>,
-    k: usize,
-    a: Operand<'a>,
-    b: Operand<'a>,
-    /// Rows and columns of the result are swapped.
-    traded: bool,
-    /// What the epilogue reads and writes.
-    prefetched: &'a [Prefetch],
-}
-
-impl<'a> Work<'a> {
-    fn new(
-        cpu: &'a Cpu,
-        rows: Range<usize>,
-        cols: Range<usize>,
-        k: usize,
-        [a, b]: [&Source<'a>; 2],
-        prefetched: &'a [Prefetch],
-    ) -> Self {
-        let traded = !b.is_packed() && cols.len() <= FEW_COLUMNS && rows.len() > cols.len();
-        // A line is a row of the left operand or a column of the right one.
-        let (a, b) =
-            (Operand { source: *a, columns: false }, Operand { source: *b, columns: true });
-        if traded {
-            Work { cpu, rows: cols, cols: rows, k, a: b, b: a, traded, prefetched: &[] }
-        } else {
-            Work { cpu, rows, cols, k, a, b, traded, prefetched }
-        }
-    }
-}
-
 impl Work<'_> {
     /// The blocking, the length of a part of `k`, and whether there is one group of rows.
     fn cut<E: Engine>(&self) -> (Blocking, usize, bool) {
@@ -299,7 +203,8 @@ impl Work<'_> {
 
     /// # Safety
     ///
-    /// As [`contract`], and the CPU must be the engine's.
+    /// The CPU must be the engine's. Operands must be readable for the rows, columns and `k`, and
+    /// the destination writable.
     unsafe fn run<E: Engine>(&self, scratch: &mut Scratch, finish: &mut Finish<'_>) {
         let (blocking, part, one_group) = self.cut::<E>();
         let all = 0..self.k;
@@ -393,7 +298,7 @@ impl Work<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Work::run`].
+    /// The CPU must be the engine's. The left operand must be readable for these rows and steps.
     unsafe fn left<E: Engine>(
         &self,
         rows: Range<usize>,
@@ -451,7 +356,8 @@ impl Work<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Work::run`].
+    /// The CPU must be the engine's. The right operand must be readable for these columns and
+    /// steps.
     unsafe fn right<E: Engine>(
         &self,
         cols: Range<usize>,
@@ -519,13 +425,13 @@ impl Work<'_> {
             }
         };
         if !self.traded && n == ld {
-            epilogue(rows.start, m, cols.start, n, sums.cast_const().cast());
+            epilogue(rows, cols, sums.cast_const().cast());
             return;
         }
         if !self.traded && (m == 1 || n >= NARROW) {
             for (i, row) in rows.enumerate() {
                 let line = sums.wrapping_add(i * ld).cast_const().cast();
-                epilogue(row, 1, cols.start, n, line);
+                epilogue(row..row + 1, cols.clone(), line);
             }
             return;
         }
@@ -535,9 +441,9 @@ impl Work<'_> {
         unsafe { store(sums.cast_const(), ld, [m, n], dense, [row, col]) };
         let dense = dense.cast_const().cast();
         if self.traded {
-            epilogue(cols.start, n, rows.start, m, dense);
+            epilogue(cols, rows, dense);
         } else {
-            epilogue(rows.start, m, cols.start, n, dense);
+            epilogue(rows, cols, dense);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Operands of a contraction: where they come from, and the buffers they are packed into.
 
-use super::micro::Engine;
+use super::micro::{Engine, Number};
 use super::pack::{Elements, Lines, Matrices, Wider, pack, pack_apart, strips};
 use super::panels::Panels;
 use super::schedule::Load;
@@ -169,7 +169,8 @@ impl Operand<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Operand::lines`]; there must be room for the packed lines.
+    /// The CPU must be the engine's. A view must be readable for the lines and steps, and there
+    /// must be room for the packed lines.
     pub(super) unsafe fn pack_strips<E: Engine>(
         &self,
         lines: Range<usize>,
@@ -349,6 +350,14 @@ impl Buffer {
             self.grow(bytes).unwrap_or_else(|missing| no_memory(missing));
         }
         self.bytes.as_mut_ptr().cast()
+    }
+
+    /// The same, all zero.
+    pub(super) fn zeroed<T: Number>(&mut self, n: usize) -> *mut T {
+        let first = self.room::<T>(n);
+        // SAFETY: the buffer holds `n` numbers; all bits zero are the number zero.
+        unsafe { first.write_bytes(0, n) };
+        first
     }
 
     /// Holds at least `bytes`. The old content may be lost.

@@ -3,15 +3,16 @@
 //! A window of a row is a batch with one row; each row of windows is a step of `k`. A *line of
 //! batches* is all windows of a row. Channels that the engine cannot read are packed.
 
+use super::engines::with_engine;
 use super::image::Image;
-use super::micro::Engine;
 use super::micro::sweep::{Strip, Sweep, TAPS};
+use super::micro::{Elementwise, Engine};
 use super::operand::{Scratch, Source};
 use super::pack::{Elements, Wider};
 use super::schedule::{Chosen, Layout, Load, Pass, Schedule};
 use super::shared::add_up;
+use super::sink::Sink;
 use super::windows::{Axis, MOST_BOUNDS, Seen};
-use super::with_engine;
 use super::workspace::Workspace;
 use crate::machine::{Cpu, InstructionSet};
 use smallvec::{SmallVec, smallvec};
@@ -27,9 +28,6 @@ const BEHIND: usize = 8;
 
 /// Least windows and elements per row: they fill the widest vectors.
 const SOME: usize = 16;
-
-/// Epilogue: takes a window, and its dense sums for all lines of batches.
-pub(super) type Hand<'a> = dyn FnMut(usize, *const u8) + 'a;
 
 /// View of operands whose first batch axis is the windows of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,14 +122,14 @@ impl OverLines<'_> {
         lines: Range<usize>,
         at: &dyn Fn(usize) -> [isize; 2],
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let count = lines.len();
         let workspace = || self.workspace(count);
         scratch.held_to(workspace, |scratch| {
             with_engine!(self.cpu, self.acc, false, E => {
                 // SAFETY: the caller's contract.
-                unsafe { self.run_with::<E>(lines, at, scratch, hand) }
+                unsafe { self.run_with::<E>(lines, at, scratch, sink) }
             });
         });
     }
@@ -184,19 +182,21 @@ impl OverLines<'_> {
     /// True if planes are read in place: contiguous rows, in one dtype that the engine reads.
     fn is_read_in_place<E: Engine>(&self) -> bool {
         let [a, b] = self.operands();
-        let is_read = a.dtype == b.dtype && [a.round, b.round] == [None; 2] && E::sweeps(a.dtype);
+        let is_read =
+            a.dtype == b.dtype && [a.round, b.round] == [None; 2] && E::Singly::sweeps(a.dtype);
         is_read && self.lines.apart == [1; 2]
     }
 
     /// # Safety
     ///
-    /// As [`OverLines::run`], and the CPU must be the engine's.
+    /// The CPU must be the engine's. Operands must be readable for these channels, and the
+    /// destination of sums writable.
     unsafe fn run_with<E: Engine>(
         &self,
         all: Range<usize>,
         at: &dyn Fn(usize) -> [isize; 2],
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let LinesOfWindows { ref seen, counts: [lines, windows], planes, next, along, apart } =
             *self.lines;
@@ -258,7 +258,7 @@ impl OverLines<'_> {
                         ld,
                     };
                     // SAFETY: operands are ready, and chains have room for whole vectors.
-                    unsafe { E::sweep(down.step, dtype, &of) };
+                    unsafe { E::Singly::sweep(down.step, dtype, &of) };
                     if end.is_multiple_of(CONTRACT_BLOCK) || end == planes * lines {
                         if now < CONTRACT_BLOCK {
                             // SAFETY: both have this length.
@@ -285,7 +285,8 @@ impl OverLines<'_> {
             }
         }
         for window in 0..windows {
-            hand(window, all_sums.wrapping_add(window * all.len() * COLUMNS).cast_const().cast());
+            let sums = all_sums.wrapping_add(window * all.len() * COLUMNS).cast_const().cast();
+            sink(window..window + 1, all.clone(), sums);
         }
     }
 }

@@ -10,23 +10,24 @@
 //! all pairs have one distance. Else some cross the end of a row or an example, and each distance
 //! has a copy of the image. A channel of one column is packed instead, as pairs or widened.
 
-use super::channels::Channels;
+use super::channels::{Channels, Stretch};
 use super::edges::Edges;
+use super::engines::with_engine;
+use super::groups;
 use super::image::Image;
 use super::micro::Engine;
-use super::micro::spots::{AT_ONCE, MOST as SPOTS, Spots, strips_of};
+use super::micro::spots::{MOST as SPOTS, Spots};
 use super::operand::{Operand, Scratch, Source};
-use super::pack::{Lines, panels, room, turn_sums};
-use super::prefetch::Later;
+use super::pack::{Lines, panels, room, strips, turn_sums};
 use super::ready::{Ready, TOGETHER, Way, packed_line};
 use super::schedule::{Chosen, Load, Schedule};
-use super::shared::Kept;
+use super::sink::Sink;
 use super::span::may_be_subnormal;
-use super::stretch::{Cut, Stretch};
+use super::stretch::Cut;
+use super::weight_grad::{Kept, Part, Positions};
 use super::windows::brought;
 use super::workspace::Workspace;
-use super::{groups, with_engine};
-use crate::machine::{Cpu, InstructionSet};
+use crate::machine::InstructionSet;
 use smallvec::smallvec;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -34,24 +35,6 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// Rows of sums per call of the epilogue.
 const MOVED: usize = 64;
-
-/// Epilogue: takes rows, columns, and dense row-major sums.
-pub(super) type Hand<'a> = dyn FnMut(Range<usize>, Range<usize>, *const u8) + 'a;
-
-/// A weight gradient.
-#[derive(Clone, Copy)]
-pub(crate) struct Positions<'a> {
-    pub(crate) cpu: &'a Cpu,
-    /// f32 or f64.
-    pub(crate) acc: DType,
-    /// Left operand: a matrix, or a view without bounds.
-    pub(crate) a: Source<'a>,
-    /// Right operand: a view through windows.
-    pub(crate) b: Source<'a>,
-    pub(crate) channels: &'a Channels,
-    /// Rows and columns of the result are swapped.
-    pub(crate) is_traded: bool,
-}
 
 impl Positions<'_> {
     /// Computes some rows and channels over all of `k`.
@@ -64,7 +47,7 @@ impl Positions<'_> {
         part: (Range<usize>, Range<usize>),
         k: usize,
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let counts = [part.0.len(), part.1.len()];
         if counts.contains(&0) {
@@ -74,7 +57,7 @@ impl Positions<'_> {
         scratch.held_to(workspace, |scratch| {
             with_engine!(self.cpu, self.acc, self.in_pairs(), E => {
                 // SAFETY: the caller's contract.
-                unsafe { self.run_with::<E>(part, k, scratch, hand) }
+                unsafe { self.run_with::<E>(part, k, scratch, sink) }
             });
         });
     }
@@ -166,13 +149,13 @@ impl Positions<'_> {
 
     /// # Safety
     ///
-    /// As [`Positions::run`], and the CPU must be the engine's.
+    /// The CPU must be the engine's. Operands must be readable for these rows and channels and `k`.
     unsafe fn run_with<E: Engine>(
         &self,
         (rows, channels): (Range<usize>, Range<usize>),
         k: usize,
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let Channels { taps, examples, .. } = *self.channels;
         let cut = Cut::of::<E>(self, [rows.len(), channels.len()], k / examples);
@@ -186,7 +169,7 @@ impl Positions<'_> {
                 // SAFETY: the caller's contract.
                 unsafe { self.sum_all::<E>(part, 0..k, &cut, kept, &mut ready, scratch) };
                 // SAFETY: the sums are there.
-                unsafe { self.hand_on::<E>(rows, columns.clone(), (sums, cut.ld), scratch, hand) };
+                unsafe { self.hand_on::<E>(rows, columns.clone(), (sums, cut.ld), scratch, sink) };
             }
         }
     }
@@ -195,7 +178,8 @@ impl Positions<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Positions::run_with`].
+    /// The CPU must be the engine's. Operands must be readable for the part's rows and channels and
+    /// these steps. Sums must be writable for all of the part.
     pub(super) unsafe fn sum_all<E: Engine>(
         &self,
         mut part: Part,
@@ -238,7 +222,8 @@ impl Positions<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Positions::run_with`].
+    /// The CPU must be the engine's. Operands must be readable for the part's rows and channels and
+    /// these steps. `right` must be ready for them, and sums writable for all of the part.
     unsafe fn sum<E: Engine>(
         &self,
         part: &mut Part,
@@ -262,14 +247,11 @@ impl Positions<'_> {
                 let first = part.rows.start + panel.start;
                 let rows = first..first + panel.count;
                 // SAFETY: the caller's contract.
-                let (packed, least) = unsafe {
-                    self.pack::<E>(rows.clone(), &some, (part.each, width, cut.packed), scratch)
-                };
+                let (packed, least) =
+                    unsafe { self.pack::<E>(rows, &some, (part.each, width, cut.packed), scratch) };
                 part.tiny |= may_be_subnormal(least, right.least);
-                let next = some.end..steps.end.min(some.end + cut.packed);
-                let later = if cut.is_once { self.later::<E>(rows, next, part.each) } else { None };
                 let (at, spots) = scratch.steps.split_at(all.len().div_ceil(E::DEPTH));
-                let all_strips = strips_of::<E>(spots, width == E::LANES);
+                let most = if width == E::LANES { E::SPOTS_ALONE } else { E::SPOTS };
                 let mut from = now;
                 while from < some.end {
                     let block = from / CONTRACT_BLOCK;
@@ -281,26 +263,25 @@ impl Positions<'_> {
                     let sums = kept.sums.wrapping_add(apart * columns * cut.ld);
                     let number = |step: usize| (step - all.start).div_ceil(E::DEPTH);
                     let base = packed.wrapping_add((from - now) / E::DEPTH * width);
-                    for strip in all_strips.clone() {
+                    for strip in strips(spots.len(), most) {
                         let place = strip.start * cut.ld + panel.start;
                         for start in (0..panel.count).step_by(2 * E::LANES) {
                             let vectors = (panel.count - start).div_ceil(E::LANES).min(2);
                             let chain = chains.wrapping_add(place + start);
                             let spots = Spots {
                                 image: right.base.expose_provenance(),
-                                columns: &spots[strip.clone()],
+                                columns: &spots[strip.start..strip.start + strip.count],
                                 at: &at[number(from)..number(to)],
                                 rows: base.wrapping_add(start),
                                 step: width,
                                 from: if begins { std::ptr::null() } else { chain },
                                 out: if ends { sums.wrapping_add(place + start) } else { chain },
-                                places: &places[..strip.len()],
+                                places: &places[..strip.count],
                                 add: ends && block > 0 && apart == 0,
                                 tiny: part.tiny,
-                                later,
                             };
                             // SAFETY: operands are ready; chains and sums hold whole vectors.
-                            unsafe { E::spots(strip.len(), vectors, &spots) };
+                            unsafe { E::spots(strip.count, vectors, &spots) };
                         }
                     }
                     from = to;
@@ -326,7 +307,7 @@ impl Positions<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Positions::run_with`].
+    /// The CPU must be the engine's. The left operand must be readable for these rows and steps.
     unsafe fn pack<E: Engine>(
         &self,
         rows: Range<usize>,
@@ -358,27 +339,6 @@ impl Positions<'_> {
         (to.cast_const(), least)
     }
 
-    /// Prefetch of the left operand for later steps, if these are contiguous in memory.
-    fn later<E: Engine>(
-        &self,
-        rows: Range<usize>,
-        steps: Range<usize>,
-        each: usize,
-    ) -> Option<Later> {
-        let (lines, next) = self.lines_of::<E>(rows.start, each)?;
-        let lines = lines.moved((steps.start / each) as isize * next).from(0, steps.start % each);
-        let bytes = lines.dtype.bytes();
-        let apart = usize::try_from(lines.across).ok()? * bytes;
-        let length = steps.len() * bytes;
-        (lines.along == 1 && length > 0).then_some(Later {
-            first: lines.base,
-            apart,
-            length,
-            at: 0,
-            each: AT_ONCE,
-        })
-    }
-
     /// Passes the sums to the epilogue, row by row of the result. Columns have stride `ld`.
     ///
     /// # Safety
@@ -390,11 +350,11 @@ impl Positions<'_> {
         columns: Range<usize>,
         (sums, ld): (*const E::Num, usize),
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         if self.is_traded {
             for (i, column) in columns.enumerate() {
-                hand(column..column + 1, rows.clone(), sums.wrapping_add(i * ld).cast());
+                sink(column..column + 1, rows.clone(), sums.wrapping_add(i * ld).cast());
             }
             return;
         }
@@ -403,27 +363,8 @@ impl Positions<'_> {
             let own = sums.wrapping_add(some.start - rows.start);
             // SAFETY: the sums of these rows, and room for them.
             unsafe { turn_sums::<E>((own, ld), [some.len(), columns.len()], dense) };
-            hand(some, columns.clone(), dense.cast_const().cast());
+            sink(some, columns.clone(), dense.cast_const().cast());
         }
-    }
-}
-
-/// Rows and channels that are computed together.
-pub(super) struct Part {
-    rows: Range<usize>,
-    pub(super) channels: Range<usize>,
-    /// Steps of an example, and of all.
-    pub(super) each: usize,
-    k: usize,
-    /// Sums of the block so far may be subnormal.
-    tiny: bool,
-}
-
-impl Part {
-    /// The part of some rows and channels.
-    pub(super) fn of(work: &Positions<'_>, part: (Range<usize>, Range<usize>), k: usize) -> Part {
-        let (rows, channels) = part;
-        Part { rows, channels, each: k / work.channels.examples, k, tiny: false }
     }
 }
 

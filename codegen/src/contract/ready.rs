@@ -1,5 +1,6 @@
 //! Right operand of a weight gradient for some channels and steps: in place, packed or padded.
 
+use super::channels::Stretch;
 use super::edges::Edges;
 use super::groups;
 use super::image::{Beside, Image, Places};
@@ -8,8 +9,7 @@ use super::operand::{Operand, Scratch, Source};
 use super::pack::Elements;
 #[cfg(target_arch = "x86_64")]
 use super::pack::seconds::{brings_seconds, every_second};
-use super::positions::{Part, Positions};
-use super::stretch::Stretch;
+use super::weight_grad::{Part, Positions};
 use super::windows::{Axis, MOST_BOUNDS, Seen, brought};
 use std::ops::Range;
 
@@ -101,7 +101,8 @@ impl Positions<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Positions::run_with`].
+    /// The CPU must be the engine's. The right operand must be readable for the part's channels and
+    /// the range of `k`.
     pub(super) unsafe fn right<E: Engine>(
         &self,
         part: &Part,
@@ -131,7 +132,8 @@ impl Positions<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Positions::run_with`].
+    /// The CPU must be the engine's. The right operand must be readable for the part's channels and
+    /// the range of `k`.
     unsafe fn copy_edges<E: Engine>(
         &self,
         part: &Part,
@@ -169,7 +171,8 @@ impl Positions<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Positions::run_with`].
+    /// The CPU must be the engine's. The right operand must be readable for the part's channels and
+    /// the range of `k`.
     unsafe fn fill<E: Engine>(
         &self,
         part: &Part,
@@ -204,7 +207,8 @@ impl Positions<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Positions::run_with`].
+    /// The CPU must be the engine's. The right operand must be readable for the part's channels and
+    /// the range of `k`.
     unsafe fn pack_channels<E: Engine>(
         &self,
         part: &Part,

@@ -1,10 +1,11 @@
 //! Weight gradients with split `k`: threads sum blocks, which are added in order at the end.
 
+use super::engines::with_engine;
 use super::micro::{Engine, Number};
 use super::operand::Scratch;
-use super::positions::{Hand, Part, Positions};
+use super::sink::Sink;
 use super::stretch::{Cut, FEW_SUMS, MOST_ROWS};
-use super::with_engine;
+use super::weight_grad::{Kept, Part, Positions};
 use crate::machine::InstructionSet;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -13,20 +14,13 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 /// Most rows of a panel.
 const WIDEST: usize = 32;
 
-/// Sums by block of `k`: the first blocks are added up, each later one has its own buffer.
-#[derive(Clone, Copy)]
-pub(crate) struct Kept<T> {
-    pub(crate) sums: *mut T,
-    /// Blocks that are added up.
-    pub(crate) first: usize,
-}
-
 impl Positions<'_> {
     /// Computes all rows and channels over whole blocks of `k`, for [`Positions::merge`].
     ///
     /// # Safety
     ///
-    /// As [`Positions::run`]; sums must be writable for [`shared_bytes`].
+    /// `cpu` must be this CPU. Operands must be readable for all rows and channels and `k`, and
+    /// sums writable for [`shared_bytes`].
     pub(crate) unsafe fn share(
         &self,
         [rows, k]: [usize; 2],
@@ -51,13 +45,14 @@ impl Positions<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Positions::share`], which must have run for all steps.
+    /// `cpu` must be this CPU. [`Positions::share`] must have run for all steps, and sums be
+    /// readable and writable for [`shared_bytes`].
     pub(crate) unsafe fn merge(
         &self,
         [rows, k]: [usize; 2],
         kept: Kept<u8>,
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let counts = [rows, self.channels.count];
         let workspace = || self.workspace(counts, k);
@@ -72,7 +67,7 @@ impl Positions<'_> {
                     unsafe { add_up(sums, own, count) };
                 }
                 // SAFETY: the sums are there.
-                unsafe { self.hand_on::<E>(0..rows, 0..columns, (sums, cut.ld), scratch, hand) };
+                unsafe { self.hand_on::<E>(0..rows, 0..columns, (sums, cut.ld), scratch, sink) };
             });
         });
     }

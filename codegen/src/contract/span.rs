@@ -223,7 +223,8 @@ fn vectors_of<E: Engine>(columns: usize, widest: usize) -> impl Iterator<Item = 
 ///
 /// # Safety
 ///
-/// As [`block`]; chains must have room for all rows and whole vectors of columns.
+/// The CPU must be the engine's. Operands must be ready for these rows, columns and steps, sums
+/// have room, and chains hold all rows and whole vectors of columns.
 unsafe fn span<E: Engine>(
     strips: impl Iterator<Item = Part>,
     k: usize,

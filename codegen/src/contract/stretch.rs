@@ -1,9 +1,9 @@
 //! Blocking of the weight gradient: tile, `k`-range with its images in cache, and a cost estimate.
 
-use super::channels::Channels;
+use super::channels::{Channels, Stretch, examples_together};
+use super::engines::with_engine;
 use super::micro::Engine;
-use super::positions::Positions;
-use super::with_engine;
+use super::weight_grad::Positions;
 use crate::machine::{Cpu, InstructionSet};
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -11,8 +11,6 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// Most rows of a tile.
 pub(super) const MOST_ROWS: usize = 128;
-/// Positions per `k`-range of several examples, at most.
-const POSITIONS: usize = 1024;
 /// Bytes of sums and chains that are not split further.
 pub(super) const FEW_SUMS: usize = 128 << 10;
 
@@ -31,11 +29,6 @@ impl Positions<'_> {
     }
 }
 
-/// Examples per `k`-range, out of `all` with `each` steps.
-pub(super) fn examples_together(each: usize, all: usize) -> usize {
-    (POSITIONS / each).max(1).min(all)
-}
-
 /// Blocking of a thread's work.
 pub(super) struct Cut {
     /// Rows and channels of a tile.
@@ -49,8 +42,6 @@ pub(super) struct Cut {
     pub(super) packed: usize,
     /// Most columns of a register tile.
     pub(super) strip: usize,
-    /// True if one strip has all columns, so that each panel is used once.
-    pub(super) is_once: bool,
     /// Column stride of the sums.
     pub(super) ld: usize,
 }
@@ -75,13 +66,13 @@ impl Cut {
         let steps = E::DEPTH * (caches.l1 / 2 / (E::WIDTH * size)).next_multiple_of(64);
         let blocks = E::DEPTH * (caches.l2 / 4 / (E::WIDTH * size)) / CONTRACT_BLOCK;
         let packed = blocks.max(1) * CONTRACT_BLOCK;
-        // Panels used once, or little for lack of windows, are multiplied while in L1.
+        // Panels that two strips of columns use, or few windows, are multiplied while in L1.
         let near = 1 << (caches.l1 / 3 / (E::WIDTH * size)).clamp(32, CONTRACT_BLOCK).ilog2();
-        let strip = if rows <= E::LANES { E::SPOTS_ALONE.max(3 * E::THREES) } else { E::SPOTS };
-        let is_once = channels * taps <= strip && E::DEPTH == 1;
-        let is_short = is_once || work.channels.is_whole && E::DEPTH == 1;
+        let strip = if rows <= E::LANES { E::SPOTS_ALONE } else { E::SPOTS };
+        let is_short = channels * taps <= 2 * strip || work.channels.is_whole;
+        let is_short = is_short && E::DEPTH == 1;
         let [steps, packed] = if is_short { [near; 2] } else { [steps, packed] };
-        Cut { rows, channels, examples, apart, steps, packed, strip, is_once, ld }
+        Cut { rows, channels, examples, apart, steps, packed, strip, ld }
     }
 
     /// The `k`-range of the first step, up to the end of `steps`. An element holds `depth` steps.
@@ -103,25 +94,5 @@ impl Cut {
         let start = place(steps.start) / line / depth * depth;
         let end = place(steps.end).div_ceil(line).next_multiple_of(depth).min(lines);
         Stretch { examples: first..first + 1, lines: start..end }
-    }
-}
-
-/// A `k`-range whose images are in cache: some examples, or some rows of one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stretch {
-    pub(super) examples: Range<usize>,
-    pub(super) lines: Range<usize>,
-}
-
-impl Stretch {
-    /// The first examples and rows.
-    pub(super) fn of(examples: usize, lines: usize) -> Stretch {
-        Stretch { examples: 0..examples, lines: 0..lines }
-    }
-
-    /// Its steps, given those of an example and of a row.
-    pub(super) fn steps(&self, each: usize, line: usize) -> Range<usize> {
-        let last = self.examples.end.saturating_sub(1);
-        self.examples.start * each + self.lines.start * line..last * each + self.lines.end * line
     }
 }

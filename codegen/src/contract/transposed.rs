@@ -3,14 +3,15 @@
 //! Even and odd columns of a row see contiguous elements, so they are computed apart and stored
 //! interleaved. Vectors write past the end of a row; the next row overwrites that.
 
+use super::engines::with_engine;
 #[cfg(target_arch = "x86_64")]
-use super::image::SHORT;
-use super::micro::Engine;
+use super::micro::SHORT;
 use super::micro::alternating::{Alternating, Kind, MOST_VECTORS, Places};
+use super::micro::{Elementwise, Engine};
 use super::operand::Scratch;
 use super::pack::Lines;
 use super::schedule::{Chosen, Layout, Load, Pass, Schedule};
-use super::with_engine;
+use super::sink::Sink;
 use super::workspace::Workspace;
 use crate::machine::{Cpu, InstructionSet};
 use std::ops::Range;
@@ -42,9 +43,6 @@ pub(crate) struct Placed {
     pub(crate) weight: *const u8,
     pub(crate) sums: *mut u8,
 }
-
-/// Epilogue for sums that no engine stores: takes a plane's number and its dense row-major sums.
-pub(crate) type Hand<'a> = dyn FnMut(usize, *const u8) + 'a;
 
 /// Padded copy of a plane.
 #[derive(Clone, Copy)]
@@ -112,9 +110,9 @@ impl Transposed<'_> {
         self.dtype == self.acc()
     }
 
-    /// True if an engine stores the sums, rounded or not; else they go to a [`Hand`].
+    /// True if an engine stores the sums, rounded or not; else they go to a [`Sink`].
     fn is_stored<E: Engine>(&self) -> bool {
-        self.has_numbers() || E::ALTERNATES_BF16 && self.dtype == DType::BF16
+        self.has_numbers() || E::Singly::ALTERNATES_BF16 && self.dtype == DType::BF16
     }
 
     fn framed(&self) -> Framed {
@@ -173,7 +171,7 @@ impl Transposed<'_> {
         placed: Placed,
         planes: Range<usize>,
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         scratch.held_to(
             || self.workspace(),
@@ -181,7 +179,7 @@ impl Transposed<'_> {
                 let cpu = self.cpu();
                 with_engine!(cpu, self.acc(), false, E => {
                     // SAFETY: the caller's contract.
-                    unsafe { self.run_with::<E>(placed, planes, scratch, hand) }
+                    unsafe { self.run_with::<E>(placed, planes, scratch, sink) }
                 });
             },
         );
@@ -189,18 +187,17 @@ impl Transposed<'_> {
 
     /// # Safety
     ///
-    /// As [`Transposed::run`], and the CPU must be the engine's.
+    /// The CPU must be the engine's. Operands must be readable for these planes, and places of sums
+    /// writable.
     unsafe fn run_with<E: Engine>(
         &self,
         placed: Placed,
         planes: Range<usize>,
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let (framed, window) = (self.framed(), self.window());
-        let image = scratch.right.room::<E::Num>(framed.room());
-        // SAFETY: the room of the image; all bits zero are the number zero.
-        unsafe { image.write_bytes(0, framed.room()) };
+        let image = scratch.right.zeroed::<E::Num>(framed.room());
         let inside = framed.inside(image).cast_mut();
         let ([rows, columns], [height, width]) = (self.from, self.to);
         let bytes = self.dtype.bytes();
@@ -220,7 +217,7 @@ impl Transposed<'_> {
                 let sums = scratch.sums.room::<E::Num>(height * width + 2 * BEHIND).cast();
                 // SAFETY: what is written past a row is overwritten by the next one, or is slack.
                 unsafe { sum::<E>(Alternating { weights, sums, ..lines }, self.columns()) };
-                hand(plane, sums.cast_const().cast());
+                sink(plane..plane + 1, 0..self.to[0], sums.cast_const().cast());
                 continue;
             }
             let sums = placed.sums.wrapping_add(plane * height * width * bytes);
@@ -319,7 +316,8 @@ impl Transposed<'_> {
 ///
 /// # Safety
 ///
-/// As [`Engine::alternating`], for whole vectors. The next row overwrites what is past a row.
+/// The CPU must be the engine's. What whole vectors of columns read must be readable, and their
+/// sums writable; the next row overwrites what is past a row.
 unsafe fn sum<E: Engine>(lines: Alternating<E::Num>, columns: usize) {
     let vectors = columns.div_ceil(E::LANES);
     // The last columns come first: those before them overwrite what is written past the row before.
@@ -329,6 +327,6 @@ unsafe fn sum<E: Engine>(lines: Alternating<E::Num>, columns: usize) {
         let sums = lines.sums.wrapping_add(lines.bytes(2 * at));
         let some = (vectors - first).min(MOST_VECTORS);
         // SAFETY: the caller's contract.
-        unsafe { E::alternating(some, &Alternating { from, sums, ..lines }) };
+        unsafe { E::Singly::alternating(some, &Alternating { from, sums, ..lines }) };
     }
 }

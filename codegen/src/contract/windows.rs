@@ -3,8 +3,6 @@
 //! A row or a column of a view is several axes. Elements along the last one form runs. Bounds are
 //! checked once per run, so elements are only copied.
 
-#[cfg(target_arch = "x86_64")]
-use super::pack::through;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 #[cfg(target_arch = "x86_64")]
@@ -21,6 +19,10 @@ const SHARED: usize = 128;
 
 /// Lines gathered per pass if they are closer together than runs.
 const TOGETHER: usize = 16;
+
+/// The most pieces of a panel, which has as many columns at most.
+#[cfg(target_arch = "x86_64")]
+pub(super) const MOST_PIECES: usize = 32;
 
 /// Bounds of a view: one per axis that windows of a convolution move over.
 pub(crate) const MOST_BOUNDS: usize = 3;
@@ -99,6 +101,19 @@ pub(super) struct Run {
     pub(super) count: usize,
 }
 
+#[cfg(target_arch = "x86_64")]
+/// Columns of one run that are lanes of a vector.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    /// Index of the vector in the panel.
+    pub(super) vector: usize,
+    /// Place of the first lane's column, even if the piece starts later.
+    pub(super) place: Place,
+    /// Its lanes.
+    pub(super) lanes: u16,
+}
+
 /// Lists that are reused. [`Runs::reserve`] sizes them for a block.
 #[derive(Default)]
 pub(super) struct Runs {
@@ -110,7 +125,7 @@ pub(super) struct Runs {
     pub(super) along: Axis,
     /// Pieces of a panel, and per step the lanes of each that are within bounds.
     #[cfg(target_arch = "x86_64")]
-    pub(super) pieces: Vec<through::Piece>,
+    pub(super) pieces: Vec<Piece>,
     #[cfg(target_arch = "x86_64")]
     pub(super) masks: Vec<u16>,
 }
@@ -253,7 +268,7 @@ pub(super) fn place(axes: &[Axis], position: usize) -> Place {
 /// Most pieces and masks of a panel of `lines` steps.
 #[cfg(target_arch = "x86_64")]
 fn of_panel(lines: usize) -> [usize; 2] {
-    let pieces = if lines == 0 { 0 } else { through::WIDTH };
+    let pieces = if lines == 0 { 0 } else { MOST_PIECES };
     [pieces, pieces * lines.min(CONTRACT_BLOCK)]
 }
 
@@ -344,10 +359,12 @@ unsafe fn cross<T: Copy>(
         let (at, from) = (matrix * size, from.wrapping_offset(matrix as isize * next));
         let some = first.max(at)..positions.end.min(at + size);
         let to = to.wrapping_add(some.start - first);
-        #[cfg(target_arch = "x86_64")]
-        if some.len() == size && columns == OF_THREE && size_of::<T>() == 2 {
-            // SAFETY: a whole matrix, and its places.
-            unsafe { cross_of_three(from.cast(), to.cast()) };
+        if some.len() == size && columns == OF_THREE {
+            // SAFETY: a whole matrix.
+            let rows = unsafe { from.cast::<[T; 2 * OF_THREE]>().read_unaligned() };
+            let crossed = std::array::from_fn(|i| rows[i % 2 * OF_THREE + i / 2]);
+            // SAFETY: its places.
+            unsafe { to.cast::<[T; 2 * OF_THREE]>().write_unaligned(crossed) };
             continue;
         }
         for (i, at) in some.map(|position| position - at).enumerate() {
@@ -356,35 +373,6 @@ unsafe fn cross<T: Copy>(
             // SAFETY: its place.
             unsafe { to.wrapping_add(i).write(element) };
         }
-    }
-}
-
-/// Transposes a matrix of two rows of [`OF_THREE`] columns.
-///
-/// # Safety
-///
-/// It must be readable, and `to` writable for it.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-unsafe fn cross_of_three(from: *const u16, to: *mut u16) {
-    use core::arch::x86_64 as x86;
-    let [row, next] = [0, OF_THREE].map(|first| {
-        // SAFETY: eight elements of a row.
-        unsafe { x86::_mm_loadu_si128(from.wrapping_add(first).cast()) }
-    });
-    // SAFETY: every CPU of this architecture has SSE2.
-    let low = unsafe { x86::_mm_unpacklo_epi16(row, next) };
-    // SAFETY: as above.
-    let high = unsafe { x86::_mm_unpackhi_epi16(row, next) };
-    for (at, pairs) in [(0, low), (8, high)] {
-        // SAFETY: the places of four pairs.
-        unsafe { x86::_mm_storeu_si128(to.wrapping_add(at).cast(), pairs) };
-    }
-    for (at, last) in [(16, OF_THREE - 1), (17, 2 * OF_THREE - 1)] {
-        // SAFETY: the last element of a row.
-        let element = unsafe { from.wrapping_add(last).read_unaligned() };
-        // SAFETY: its place.
-        unsafe { to.wrapping_add(at).write_unaligned(element) };
     }
 }
 
@@ -426,7 +414,7 @@ impl Runs {
         #[cfg(target_arch = "x86_64")]
         let panel = {
             let [pieces, masks] = of_panel(lines);
-            pieces * size_of::<through::Piece>() + masks * size_of::<u16>()
+            pieces * size_of::<Piece>() + masks * size_of::<u16>()
         };
         #[cfg(not(target_arch = "x86_64"))]
         let panel = 0;

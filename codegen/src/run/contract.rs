@@ -2,6 +2,7 @@
 //! `contract` with its factors and epilogue.
 
 use super::columns::{Accumulators, with_accumulators};
+use super::factors::{grid, parts, seen, source};
 use super::images::Images;
 use super::max_abs::{Places, with_places};
 use super::memory::{
@@ -11,7 +12,7 @@ use super::over_lines::WindowLines;
 use super::packed_weights::{PackedOperand, Packing, Place};
 use super::positions::OverPositions;
 use super::sums::Sums;
-use super::together::{Together, seen};
+use super::together::Together;
 use super::{Invocation, Slots};
 use crate::contract::{self as products, PIECE, Panels, Prefetch, Seen, Shared, Source, Workspace};
 use crate::machine::{Cpu, Machine};
@@ -37,26 +38,6 @@ const READING: f64 = 6.0;
 
 /// From this number of rows on packing takes less than a tenth of the time.
 const ROWS_WITHOUT_KEEPING: usize = 128;
-
-/// Into how many parts to cut rows and columns, at multiples of these units, for at most that many
-/// parts in all: those whose largest part costs least. Every part prepares its rows of the left
-/// operand and its columns of the right one, at these costs.
-pub(super) fn grid(
-    [m, n]: [usize; 2],
-    units: [usize; 2],
-    preparing: [f64; 2],
-    parts: usize,
-) -> [usize; 2] {
-    let [units_down, units_across] = [m.div_ceil(units[0]), n.div_ceil(units[1])];
-    let cost = |down: usize| {
-        let across = (parts / down).min(units_across).max(1);
-        let rows = (units_down.div_ceil(down) * units[0]).min(m) as f64;
-        let cols = (units_across.div_ceil(across) * units[1]).min(n) as f64;
-        (rows * cols + preparing[0] * rows + preparing[1] * cols, [down, across])
-    };
-    let all = (1..=parts.clamp(1, units_down.max(1))).map(cost);
-    all.min_by(|a, b| a.0.total_cmp(&b.0)).map_or([1, 1], |(_, grid)| grid)
-}
 
 /// The parts of a run.
 #[derive(Clone, Copy, Debug)]
@@ -129,12 +110,6 @@ pub(super) fn run(
     });
 }
 
-/// Into how many parts a run is cut, at most.
-pub(super) fn parts(contract: &BoundContract, machine: &Machine) -> usize {
-    let elements = contract.batch.iter().product::<usize>() * contract.m * contract.n;
-    machine.parts(elements * contract.cost().max(1), usize::MAX)
-}
-
 /// Into how many parts a run is cut, at most, and what packing in any of them takes.
 pub(super) fn workspace(
     contract: &BoundContract,
@@ -201,26 +176,6 @@ fn with_sources<T>(
     };
     let right_seen = together.right(right, contract.k).map(|windows| seen(&windows, |_| 0));
     with([source(left, left_seen.as_ref()), source(right, right_seen.as_ref())])
-}
-
-/// A factor that lies nowhere, seen through these windows if there are any.
-pub(super) fn source<'a>(factor: &FactorSource, seen: Option<&'a Seen>) -> Source<'a> {
-    let base = std::ptr::null();
-    match (factor, seen) {
-        (FactorSource::Computed { dtype, .. }, _) => {
-            Source::Fill { fill: &|_, _, _, _, _| {}, dtype: *dtype }
-        }
-        (
-            FactorSource::Plain { dtype, round, .. }
-            | FactorSource::Seen(Windows { dtype, round, .. }),
-            Some(seen),
-        ) => Source::Windows { base, dtype: *dtype, round: *round, seen },
-        (FactorSource::Plain { dtype, round, row, col, .. }, None) => {
-            let (row, col) = (*row as isize, *col as isize);
-            Source::Matrix { base, dtype: *dtype, round: *round, row, col }
-        }
-        (FactorSource::Seen(_), None) => unreachable!("is seen through windows"),
-    }
 }
 
 /// How a contraction keeps its right operand from run to run, if that is made of these operands
@@ -343,14 +298,14 @@ impl ContractRun<'_> {
             let rows = batch * contract.m + rows.start..batch * contract.m + rows.end;
             sums.finish(slots, rows, cols, block);
         };
-        let mut finish = |row: usize, rows: usize, col: usize, cols: usize, sums: Address| {
+        let mut finish = |rows: Range<usize>, cols: Range<usize>, sums: Address| {
             if self.together.count == 1 {
-                return call(batch, row..row + rows, col..col + cols, sums);
+                return call(batch, rows, cols, sums);
             }
-            for i in 0..rows {
-                self.together.cut(col, cols, |one, col, width, before| {
-                    let at = (i * cols + before) * contract.acc.bytes();
-                    let (row, batch) = (row + i, batch + self.together.batch(0, one));
+            for (i, row) in rows.enumerate() {
+                self.together.cut(cols.start, cols.len(), |one, col, width, before| {
+                    let at = (i * cols.len() + before) * contract.acc.bytes();
+                    let batch = batch + self.together.batch(0, one);
                     call(batch, row..row + 1, col..col + width, sums.offset(at as isize));
                 });
             }

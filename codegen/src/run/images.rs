@@ -1,12 +1,11 @@
 //! Runs contractions whose right operands are images: batches one after another, each in a few
 //! bands of windows where threads would have too few batches.
 
-use super::contract::{parts, source};
+use super::Invocation;
+use super::factors::{from_first, operand, parts, seen, source};
 use super::max_abs::with_places;
 use super::memory::{self, Address, Operand};
 use super::sums::{Sums, stored};
-use super::together::seen;
-use super::{Invocation, Slots};
 use crate::contract::{Correlation, Image, Seen, Shared, SideBySide, Source, Stored, Workspace};
 use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};
@@ -231,8 +230,8 @@ impl Images {
                 let mut slots = operands.clone();
                 slots.push(operands.get(0));
                 largest.push(&mut slots, task, 0);
-                let mut call = |row: usize, rows: usize, columns: Range<usize>, block: Address| {
-                    sums.finish(&mut slots, row..row + rows, columns, block);
+                let mut call = |rows: Range<usize>, columns: Range<usize>, block: Address| {
+                    sums.finish(&mut slots, rows, columns, block);
                 };
                 memory::correlate(&work, stored, (batches, windows), &at, &mut call);
             });
@@ -247,45 +246,4 @@ fn side_by_side(contract: &BoundContract, left: &[i64], right: &Windows) -> Opti
     let few = n <= FEW_COLUMNS && k > n;
     let fits = m == 1 && count >= SOME_BATCHES && (few || k <= FEW_STEPS);
     (fits && stride != 0 && *left.last()? != 0).then_some(SideBySide { count, stride, few })
-}
-
-/// The operand that a factor is, in the first batch.
-pub(super) fn operand<'a>(
-    factor: &FactorSource,
-    seen: Option<&'a Seen>,
-    operands: &Slots,
-) -> Operand<'a> {
-    let place = |input: usize, element: i64, dtype: DType| {
-        operands.get(input).offset(element as isize * dtype.bytes() as isize)
-    };
-    match (factor, seen) {
-        (FactorSource::Seen(Windows { input, dtype, round, offset, .. }), Some(seen)) => {
-            let base = place(*input, *offset, *dtype);
-            Operand::Windows { base, dtype: *dtype, round: *round, seen }
-        }
-        (FactorSource::Plain { input, dtype, round, offset, row, col, .. }, _) => {
-            let base = place(*input, *offset, *dtype);
-            let (row, col) = (*row as isize, *col as isize);
-            Operand::Matrix { base, dtype: *dtype, round: *round, row, col }
-        }
-        (FactorSource::Seen(_) | FactorSource::Computed { .. }, _) => {
-            unreachable!("images are of operands in memory")
-        }
-    }
-}
-
-/// Where a batch of a factor begins, in elements from the first.
-pub(super) fn from_first(factor: &FactorSource, extents: &[usize], batch: usize) -> isize {
-    let mut rest = batch;
-    let mut element = 0;
-    for (axis, extent) in extents.iter().enumerate().rev() {
-        let stride = match factor {
-            FactorSource::Plain { batch, .. } => batch[axis],
-            FactorSource::Seen(windows) => windows.batch[axis].stride,
-            FactorSource::Computed { .. } => 0,
-        };
-        element += (rest % extent) as i64 * stride;
-        rest /= extent;
-    }
-    element as isize
 }

@@ -15,7 +15,7 @@ pub(super) use products::{
     phases, prefetched, share_positions, transposed,
 };
 
-use super::scratch::Need;
+use super::need::Need;
 use crate::code::link::Code;
 use crate::contract;
 pub(super) use crate::contract::Place;

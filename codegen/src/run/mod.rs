@@ -5,11 +5,14 @@ mod attention;
 mod columns;
 mod contract;
 mod copy;
+mod factors;
 mod images;
+mod invocation;
 mod lines;
 mod max_abs;
 mod memory;
 mod merge;
+mod need;
 mod nest;
 mod over_lines;
 mod packed_weights;
@@ -25,50 +28,21 @@ mod together;
 mod transposed;
 
 pub(crate) use copy::BoundCopy;
+pub(crate) use invocation::Invocation;
 pub(crate) use memory::Slots;
 pub(crate) use merge::merge;
+pub(crate) use need::Need;
 #[cfg(test)]
 pub(crate) use packed_weights::RUNS;
 pub(crate) use packed_weights::{AllPacked, PackedOperand, PackedWeights, Packing};
 pub(crate) use schedule::schedule;
 pub use schedule::schedule_text;
-pub(crate) use scratch::Need;
 
-use crate::code::cache::Program;
 use crate::machine::Machine;
 use crate::plan::{BoundDispatch, Dispatch};
-use crate::threads::{Team, part};
-use memory::{Arena, with_scratch};
-use std::ops::Range;
-use std::sync::atomic::AtomicU64;
-use tracecast_runtime::HostMemory;
-
-/// Positions of a map are split at multiples of this: cache lines of every dtype.
-const POSITIONS: usize = 64;
 
 /// Less is scratch of the launching thread, which all its kernels share.
 const ROOM_FROM: usize = 64 * 1024;
-
-/// One launch of a kernel.
-#[derive(Clone, Copy)]
-pub(crate) struct Invocation<'a> {
-    /// Its functions, and how they are used.
-    pub(crate) program: &'a Program,
-    /// What it does with them, at the sizes of the binding.
-    pub(crate) dispatch: &'a BoundDispatch,
-    /// What the run is chosen for.
-    pub(crate) machine: &'a Machine,
-    /// The threads that share the work.
-    pub(crate) team: &'a Team,
-    /// The addresses of the kernel's operands.
-    pub(crate) operands: &'a Slots,
-    /// What [`prepare`] has made of them.
-    pub(crate) prepared: &'a [Slots],
-    /// Memory of the binding for what threads share during a run, if that is much.
-    pub(crate) room: Option<&'a HostMemory>,
-    /// Where checks that fail are noted; see `status`.
-    pub(crate) status: &'a AtomicU64,
-}
 
 /// The addresses that a run needs besides those of the operands: those for each segment of a nest.
 pub(crate) fn prepare(dispatch: &BoundDispatch, operands: &Slots, prepared: &mut Vec<Slots>) {
@@ -125,7 +99,7 @@ pub(crate) fn packing(
 pub(crate) fn is_shared(dispatch: &BoundDispatch, machine: &Machine) -> bool {
     let parts = match dispatch {
         Dispatch::Nest(nest) => nest::parts(nest, machine),
-        Dispatch::Contract(contract) => contract::parts(contract, machine),
+        Dispatch::Contract(contract) => factors::parts(contract, machine),
         Dispatch::Scatter(scatter) => scatter::parts(scatter, machine),
         Dispatch::Lines(lines) => lines::parts(lines, machine),
         Dispatch::Attention(attention) => attention::parts(attention, machine),
@@ -158,31 +132,5 @@ impl Invocation<'_> {
             Dispatch::Attention(attention) => attention::run(attention, self),
             Dispatch::Transposed(transposed) => transposed::run(transposed, self),
         }
-    }
-
-    /// Calls a function of the kernel for the positions of some rows, of which there must be at
-    /// least one. Positions may be missing only if the row has none at all.
-    #[inline]
-    fn call(
-        &self,
-        function: usize,
-        slots: &Slots,
-        rows: Range<usize>,
-        positions: Range<usize>,
-        scratch: &mut Arena,
-    ) {
-        memory::call(&self.program.code[function], slots, rows, positions, scratch, self.status);
-    }
-
-    /// Calls a function whose positions are independent for all positions of some rows.
-    fn over_positions(&self, function: usize, slots: &Slots, rows: Range<usize>, length: usize) {
-        if rows.is_empty() || length == 0 {
-            return;
-        }
-        let parts = self.machine.parts(rows.len() * length, length.div_ceil(POSITIONS));
-        self.team.each(parts, |i| {
-            let positions = part(length, POSITIONS, parts, i);
-            with_scratch(|scratch| self.call(function, slots, rows.clone(), positions, scratch));
-        });
     }
 }

@@ -1,9 +1,10 @@
 //! Runs nests: splits rows and positions among threads.
 
 use super::columns::with_accumulators;
+use super::invocation::{Invocation, POSITIONS};
 use super::max_abs::{Places, with_places};
 use super::memory::with_scratch;
-use super::{Invocation, POSITIONS, Slots, split_row};
+use super::{Slots, split_row};
 use crate::machine::Machine;
 use crate::plan::nest::{BoundNest, Split};
 use crate::threads::part;

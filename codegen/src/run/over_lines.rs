@@ -2,16 +2,15 @@
 //! gradients of depthwise weights are made of: threads share lines of batches.
 
 use super::Invocation;
-use super::contract::{parts, source};
-use super::images::{from_first, operand};
+use super::factors::{axis, from_first, operand, parts, seen, source};
 use super::max_abs::with_places;
 use super::memory::{self, Address};
 use super::sums::Sums;
-use super::together::{axis, seen};
 use crate::contract::{Axis, LinesOfWindows, OverLines, Seen, Shared, Source, Workspace};
 use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};
 use crate::threads::part;
+use std::ops::Range;
 use tracecast_ir::DType;
 
 type FactorSource = contract::FactorSource<i64>;
@@ -97,12 +96,13 @@ impl WindowLines {
                 slots.push(operands.get(0));
                 largest.push(&mut slots, task, 0);
                 let own = part(lines, 1, parts, task);
-                let mut call = |window: usize, block: Address| {
-                    let batches = window * lines + own.start..window * lines + own.end;
+                let mut call = |windows: Range<usize>, own: Range<usize>, block: Address| {
+                    let first = windows.start * lines;
+                    let batches = first + own.start..first + own.end;
                     sums.finish(&mut slots, batches, 0..contract.n, block);
                 };
                 let work = self.work(contract.acc, cpu, [a.source(), b.source()]);
-                memory::over_lines(&work, own.clone(), &at, &mut call);
+                memory::over_lines(&work, own, &at, &mut call);
             });
         });
     }

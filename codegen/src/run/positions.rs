@@ -2,12 +2,10 @@
 //! channels, rows, or steps where sums are few.
 
 use super::Invocation;
-use super::contract::{grid, parts, source};
-use super::images::{from_first, operand};
+use super::factors::{from_first, grid, operand, parts, seen, source};
 use super::max_abs::with_places;
 use super::memory::{self, Address, with_room};
 use super::sums::Sums;
-use super::together::seen;
 use crate::contract::{
     Channels, Positions, Seen, Shared, Source, Workspace, can_be_shared, shared_bytes,
 };

@@ -5,15 +5,18 @@
 //! side by side fill them, and each has the order of its own. Where the axis is the last, lines are
 //! turned into a panel; where lines already lie side by side, they are copied.
 
-use super::lines::LinesDispatch;
 use super::memory::{Address, Rows, bytes, bytes_mut, copy_rows, over_tile, turn, with_scratch};
 use super::{Invocation, Slots};
 use crate::machine::InstructionSet;
+use crate::plan::lines;
 use crate::routines::{NarrowFloat, Tiles, advance_scan};
 use crate::threads::part;
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::line::{Layout, Scan, Scanner, panel_dtype};
+
+/// Lines at the sizes of a binding.
+type LinesDispatch = lines::LinesDispatch<usize>;
 
 /// Lines of a panel.
 const SIDE: usize = 16;

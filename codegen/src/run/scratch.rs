@@ -1,25 +1,14 @@
-//! [`Need`]: the memory beside its operands that a run takes on each of its threads. It is worked
-//! out when a kernel is bound and reserved before a step begins, so that no step ends half way for
-//! want of it.
+//! Sizes what a run takes on each of its threads when a kernel is bound, and reserves it before a
+//! step begins, so that no step fails half way for want of memory.
 
-use super::transposed;
-use super::{Packing, ROOM_FROM, attention, contract, lines, max_abs, memory, nest, room_bytes};
+use super::need::Need;
+use super::packed_weights::Packing;
+use super::{ROOM_FROM, attention, contract, lines, max_abs, memory, nest, room_bytes, transposed};
 use crate::code::cache::Program;
 use crate::contract::Workspace;
 use crate::error::no_memory;
 use crate::machine::Machine;
 use crate::plan::{BoundDispatch, Dispatch};
-
-/// What one thread needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Need {
-    /// For compiled functions and scans.
-    pub(super) functions: usize,
-    /// For what threads share where that is not memory of the binding, of the thread that launches.
-    pub(super) shared: usize,
-    /// For packing.
-    pub(super) workspace: Workspace,
-}
 
 impl Need {
     /// That of the runs of a kernel, which may keep its right operand packed.
@@ -56,21 +45,6 @@ impl Need {
             | Dispatch::Transposed(_) => functions,
         };
         Need { functions, shared: room.max(places), workspace }
-    }
-
-    /// The bytes on all of `threads` threads.
-    pub(crate) fn bytes(&self, threads: usize) -> usize {
-        let each = self.functions.saturating_add(self.workspace.bytes());
-        each.saturating_mul(threads).saturating_add(self.shared)
-    }
-
-    /// Enough for both.
-    pub(crate) fn max(self, other: Need) -> Need {
-        Need {
-            functions: self.functions.max(other.functions),
-            shared: self.shared.max(other.shared),
-            workspace: self.workspace.max(other.workspace),
-        }
     }
 
     /// Runs something on this thread that takes no more. Debug builds reserve this first and hold

@@ -5,8 +5,8 @@
 //! Packing it for each of them takes as long as a quarter of the product. Together they have as
 //! many columns as one large image; each sum is the same chain as before.
 
-use super::contract::source;
-use crate::contract::{self, MOST_BOUNDS, Seen};
+use super::factors::{seen, source};
+use crate::contract;
 use crate::machine::Cpu;
 use crate::plan::contract::{self as plan, BoundContract};
 use smallvec::SmallVec;
@@ -171,25 +171,4 @@ fn is_read_in_place(contract: &BoundContract, cpu: &Cpu) -> bool {
     };
     let [a, b] = [source(left, left_seen.as_ref()), source(&factors[1], None)];
     contract::is_read_in_place(cpu, acc, [m, n, k], [&a, &b])
-}
-
-/// Where the elements of a factor lie in a batch whose numbers that are bounded begin with these.
-pub(super) fn seen(windows: &plan::Windows<i64>, first: impl Fn(usize) -> i64) -> Seen {
-    let axes = |axes: &[plan::Axis<i64>]| -> SmallVec<[contract::Axis; 4]> {
-        axes.iter().map(axis).collect()
-    };
-    let mut bounds = [contract::Bound::default(); MOST_BOUNDS];
-    for (i, (bound, [_, end])) in bounds.iter_mut().zip(&windows.bounds).enumerate() {
-        *bound = contract::Bound { offset: first(i) as isize, extent: *end as isize };
-    }
-    Seen::new(&axes(&windows.rows), &axes(&windows.columns), bounds)
-}
-
-/// An axis as packing knows it.
-pub(super) fn axis(from: &plan::Axis<i64>) -> contract::Axis {
-    let mut bounded = [0; MOST_BOUNDS];
-    for (to, step) in bounded.iter_mut().zip(&from.bounded) {
-        *to = *step as isize;
-    }
-    contract::Axis { extent: from.extent as usize, stride: from.stride as isize, bounded }
 }

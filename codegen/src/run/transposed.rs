@@ -38,8 +38,7 @@ pub(super) fn run(of: &TransposedDispatch, invocation: &Invocation<'_>) {
         let (groups, planes) = self::task(of, cpu, cut, task);
         match depthwise(of, cpu) {
             Some(work) => {
-                let mut hand = |plane: usize, sums| store(plane..plane + 1, 0..height, sums);
-                memory::transposed(&work, [x, weight, result], groups, &mut hand);
+                memory::transposed(&work, [x, weight, result], groups, &mut { store });
             }
             None => {
                 let work = phases(of, cpu);

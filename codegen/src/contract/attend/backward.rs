@@ -64,7 +64,8 @@ struct Head<'a, N> {
 ///
 /// # Safety
 ///
-/// As [`super::attend`], and the CPU must be the engine's.
+/// The CPU must be the engine's. Operands must be readable and results writable for the sizes, and
+/// nobody else may use the results of the unit.
 pub(super) unsafe fn run<E: Engine<Num: Real>>(
     problem: &Problem<'_>,
     unit: &Unit,
@@ -138,7 +139,8 @@ fn turned<N>(numbers: &[N]) -> Left<'_, N> {
 ///
 /// # Safety
 ///
-/// As [`run`].
+/// The CPU must be the engine's. Operands must be readable and results writable for the unit, and
+/// nobody else may use its results.
 unsafe fn run_tile<E: Engine<Num: Real>>(
     problem: &Problem<'_>,
     unit: &Unit,

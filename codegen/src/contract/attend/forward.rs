@@ -49,7 +49,8 @@ struct Head<'a, N> {
 ///
 /// # Safety
 ///
-/// As [`super::attend`], and the CPU must be the engine's.
+/// The CPU must be the engine's. Operands must be readable and results writable for the sizes, and
+/// nobody else may use the results of the unit.
 pub(super) unsafe fn run<E: Engine<Num: Real>>(
     problem: &Problem<'_>,
     unit: &Unit,
@@ -92,7 +93,8 @@ pub(super) unsafe fn run<E: Engine<Num: Real>>(
 ///
 /// # Safety
 ///
-/// As [`run`].
+/// The CPU must be the engine's. Operands must be readable and results writable for the unit, and
+/// nobody else may use its results.
 unsafe fn run_tile<E: Engine<Num: Real>>(
     problem: &Problem<'_>,
     [batch, at]: [usize; 2],
@@ -142,7 +144,7 @@ unsafe fn run_tile<E: Engine<Num: Real>>(
 ///
 /// # Safety
 ///
-/// As [`run`].
+/// The routines must be those of this CPU. A mask must be readable for the query and these keys.
 unsafe fn weigh_row<N: Real>(
     problem: &Problem<'_>,
     [batch, at, query]: [usize; 3],

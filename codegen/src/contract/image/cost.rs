@@ -1,7 +1,7 @@
 //! Cost model of contractions that read an image, a padded copy of the input, in cycles.
 
+use super::super::engines::with_engine;
 use super::super::micro::Engine;
-use super::super::with_engine;
 use super::Image;
 use crate::machine::{Cpu, InstructionSet};
 use tracecast_ir::DType;

@@ -79,7 +79,8 @@ impl Image {
     ///
     /// # Safety
     ///
-    /// As [`Image::fill_rows`], for both planes.
+    /// The CPU must be the engine's. Lines of both planes must be readable, their places in the
+    /// image writable, and the line for one of them.
     unsafe fn join_rows<E: Engine>(
         &self,
         from: Elements,
@@ -166,7 +167,8 @@ impl Image {
     ///
     /// # Safety
     ///
-    /// As [`Image::fill`], for these lines.
+    /// The CPU must be the engine's. Lines must be readable in bounds, their places in the image
+    /// writable, and the line for one of them.
     unsafe fn fill_rows<E: Engine>(
         &self,
         from: Elements,
@@ -219,7 +221,8 @@ impl Image {
     ///
     /// # Safety
     ///
-    /// As [`Image::fill_rows`].
+    /// The CPU must be the engine's. Lines and the elements between them must be readable for each
+    /// operand, their places in the image writable, and the line for all of them.
     unsafe fn copy_rows<E: Engine>(
         &self,
         from: Elements,
@@ -244,7 +247,8 @@ impl Image {
     ///
     /// # Safety
     ///
-    /// As [`Image::fill_rows`].
+    /// The CPU must be the engine's. Lines must be readable with the elements between those of a
+    /// phase, their places in the image writable, and the line for one of them.
     unsafe fn split_rows<E: Engine>(
         &self,
         from: Elements,
@@ -283,7 +287,8 @@ impl Image {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The CPU must be the engine's. Lines, of both planes for pairs, must be readable with the
+    /// elements between those of a phase, and their places in the image writable.
     unsafe fn alternate<E: Engine>(
         &self,
         from: Elements,
@@ -332,18 +337,5 @@ unsafe fn apart<T: Copy>(from: *const T, step: usize, count: usize, to: *mut T) 
         (0..count).for_each(|i| copy(i, 2))
     } else {
         (0..count).for_each(|i| copy(i, step))
-    }
-}
-
-impl Elements {
-    /// The same, `by` elements on.
-    pub(in crate::contract) fn moved(self, by: isize) -> Elements {
-        Elements { base: self.base.wrapping_offset(by * self.dtype.bytes() as isize), ..self }
-    }
-
-    /// Lines of these strides, in elements.
-    pub(in crate::contract) fn lines(self, across: isize, along: isize) -> Lines {
-        let Elements { base, dtype, round } = self;
-        Lines { base, dtype, round, across, along }
     }
 }

@@ -10,14 +10,13 @@ mod found;
 mod pairs;
 
 pub(super) use fill::{Beside, Places};
-use pairs::Blocks;
 pub(super) use pairs::Distances;
 
-use super::micro::Engine;
+use super::engines::with_engine;
 #[cfg(target_arch = "x86_64")]
 use super::micro::depthwise::avx2;
+use super::micro::{Engine, SHORT};
 use super::windows::Seen;
-use super::with_engine;
 use crate::machine::{Cpu, InstructionSet};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
@@ -32,9 +31,6 @@ const SMALL: usize = 1024;
 
 /// Windows of a larger stride and size are packed: the list of phases is searched linearly.
 const PHASES: usize = 64;
-
-/// Lines of no more windows than this leave half of the widest vectors empty.
-pub(super) const SHORT: usize = 8;
 
 /// Up to this stride elements in between are read as well.
 const NEAR: usize = 8;
@@ -92,6 +88,28 @@ pub(crate) struct Image {
     second: Option<isize>,
     /// Blocks in place of planes, if other steps form pairs.
     blocks: Option<Blocks>,
+}
+
+/// Blocks of pairs of steps that are not those of two planes.
+#[derive(Clone, Debug)]
+struct Blocks {
+    /// The period of blocks in planes.
+    planes: usize,
+    all: SmallVec<[Block; 12]>,
+}
+
+/// Places of a phase in a plane, each paired with another place.
+#[derive(Clone, Debug)]
+struct Block {
+    /// The plane in a period, and the distance to that of the second steps.
+    plane: usize,
+    ahead: isize,
+    /// Which phase of each axis.
+    phases: [usize; AXES],
+    /// Distance to the second step along each axis.
+    apart: [isize; AXES],
+    /// The positions of the phase that windows read.
+    seen: [Range<usize>; AXES],
 }
 
 impl Along {

@@ -9,7 +9,7 @@ use super::super::micro::Engine;
 use super::super::pack::{Elements, Grid, Half};
 use super::super::prefetch::ask_bytes;
 use super::fill::Places;
-use super::{AXES, Along, Image, Step};
+use super::{AXES, Along, Block, Blocks, Image, Step};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -24,28 +24,6 @@ pub(in crate::contract) type Distances = SmallVec<[isize; MOST_COPIES]>;
 
 /// Lines that all blocks fill together, so that their input stays in the first-level cache.
 const TOGETHER: usize = 16;
-
-/// Blocks of pairs of steps that are not those of two planes.
-#[derive(Clone, Debug)]
-pub(super) struct Blocks {
-    /// The period of blocks in planes.
-    planes: usize,
-    all: SmallVec<[Block; 12]>,
-}
-
-/// Places of a phase in a plane, each paired with another place.
-#[derive(Clone, Debug)]
-struct Block {
-    /// The plane in a period, and the distance to that of the second steps.
-    plane: usize,
-    ahead: isize,
-    /// Which phase of each axis.
-    phases: [usize; AXES],
-    /// Distance to the second step along each axis.
-    apart: [isize; AXES],
-    /// The positions of the phase that windows read.
-    seen: [Range<usize>; AXES],
-}
 
 impl Image {
     /// The image for an engine of pairs: two and two planes become one, if they are even in number
@@ -191,7 +169,8 @@ impl Image {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The CPU must be the engine's. What windows read in bounds must be readable, and the image
+    /// writable for all blocks.
     pub(super) unsafe fn fill_blocks<E: Engine>(
         &self,
         blocks: &Blocks,

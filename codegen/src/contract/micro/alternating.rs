@@ -1,6 +1,6 @@
 //! Microkernel of transposed convolutions of stride two: even and odd columns are interleaved.
 
-use super::Vector;
+use super::vector::{Number, Vector};
 use tracecast_ir::DType;
 
 /// Arguments of the kernel: lines of the result, whose columns read contiguous numbers.
@@ -95,7 +95,8 @@ pub(super) unsafe fn product<T: Interleave, const V: usize>(s: &Alternating<T::N
 ///
 /// # Safety
 ///
-/// As there.
+/// The CPU must have the vector. What `V` vectors of even columns and as many of odd ones read must
+/// be readable, and their sums writable.
 #[inline(always)]
 unsafe fn of<T: Interleave, const V: usize>(s: &Alternating<T::Num>, places: Places) {
     let [one, other] = s.kinds;
@@ -159,7 +160,8 @@ unsafe fn store<T: Interleave, const V: usize>(
 ///
 /// # Safety
 ///
-/// As [`product`].
+/// The CPU must have the vector. What `V` vectors of even columns and as many of odd ones read must
+/// be readable in `L` lines, and the weights of the kind.
 #[inline(always)]
 unsafe fn sums<T: Vector, const V: usize, const L: usize>(
     s: &Alternating<T::Num>,
@@ -167,7 +169,7 @@ unsafe fn sums<T: Vector, const V: usize, const L: usize>(
     places: Places,
     (first, apart): (*const T::Num, usize),
 ) -> [[[T; V]; 2]; L] {
-    let zeros = [T::splat(<T::Num as super::Number>::ZERO); V];
+    let zeros = [T::splat(<T::Num as Number>::ZERO); V];
     let mut sums = [[zeros; 2]; L];
     let (mut row, mut weights) = (first, s.weights.wrapping_add(kind.weights));
     for _ in 0..kind.rows {
@@ -226,7 +228,8 @@ fn add<T: Vector, const V: usize, const L: usize>(
 ///
 /// # Safety
 ///
-/// As there.
+/// The CPU must have the vector. What `vectors` vectors of even columns and as many of odd ones
+/// read must be readable, and their sums writable.
 #[inline(always)]
 pub(super) unsafe fn singly<T: Interleave>(vectors: usize, s: &Alternating<T::Num>) {
     for first in (0..vectors).rev().map(|v| v * T::LANES) {

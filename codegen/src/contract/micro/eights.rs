@@ -81,7 +81,8 @@ pub(in crate::contract) fn reads(dtype: DType) -> bool {
 ///
 /// # Safety
 ///
-/// As there; the CPU must have AVX2 and FMA. Sums need no more room than columns.
+/// The CPU must have AVX2 and FMA. Operands must be readable, the `k` stride of columns one,
+/// [`reads`] true of the dtype, and sums writable.
 pub(in crate::contract) unsafe fn product(
     [rows, columns, k]: [usize; 3],
     a: Rows,
@@ -106,7 +107,8 @@ pub(in crate::contract) unsafe fn product(
 
 /// # Safety
 ///
-/// As [`product`], for `R` rows and columns of such units, with `V` vectors of columns in flight.
+/// The CPU must have AVX2 and FMA. `R` rows and the columns must be readable, these of such units
+/// along `k`, and sums writable.
 #[target_feature(enable = "avx2,fma")]
 unsafe fn all<U: Units, const R: usize, const V: usize>(
     columns: usize,
@@ -223,7 +225,7 @@ unsafe fn square<U: Units, const R: usize>(at: Place, acc: &mut [x86::__m256; R]
 ///
 /// # Safety
 ///
-/// As there.
+/// The CPU must have AVX2 and FMA. The columns and the rows must be readable for this step.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn singly<U: Units, const R: usize>(at: Place, acc: &mut [x86::__m256; R]) {

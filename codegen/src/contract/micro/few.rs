@@ -109,7 +109,8 @@ pub(in crate::contract) unsafe fn product(
 
 /// # Safety
 ///
-/// As [`product`], for `R` rows and columns of such units.
+/// The CPU must have AVX-512F, BW and VL. `R` rows and the columns must be readable, these of such
+/// units along `k`, and sums writable for whole vectors of columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn all<U: Units, const R: usize>(
     columns: usize,

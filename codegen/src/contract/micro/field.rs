@@ -1,6 +1,6 @@
 //! Microkernel of one row times an image: several lines of columns at once hide the latency of FMA.
 
-use super::Vector;
+use super::vector::{Number, Vector};
 
 /// Arguments: lines of columns, a few vectors each. The last vector of a line writes past its end;
 /// the next line overwrites that.
@@ -23,7 +23,7 @@ pub(in crate::contract) struct Field<'a, T> {
 /// The CPU must have the vector. Steps and `L` by `V` vectors must be readable, sums writable.
 #[inline(always)]
 pub(super) unsafe fn product<T: Vector, const L: usize, const V: usize>(s: &Field<'_, T::Num>) {
-    let mut acc = [[T::splat(<T::Num as super::Number>::ZERO); V]; L];
+    let mut acc = [[T::splat(<T::Num as Number>::ZERO); V]; L];
     let mut a = s.a;
     for at in s.at {
         // SAFETY: this step's number, for which the caller vouches.

@@ -1,6 +1,6 @@
 //! Microkernel of batched contractions, a batch per lane: one row times a few lines of columns.
 
-use super::Vector;
+use super::vector::{Number, Vector};
 
 /// Arguments: `L` lines of `C` columns.
 pub(in crate::contract) struct Lanes<'a, T> {
@@ -20,7 +20,7 @@ pub(in crate::contract) struct Lanes<'a, T> {
 /// The CPU must have the vector; what steps and columns span must be readable, and chains writable.
 #[inline(always)]
 pub(super) unsafe fn product<T: Vector, const L: usize, const C: usize>(s: &Lanes<'_, T::Num>) {
-    let mut acc = [[T::splat(<T::Num as super::Number>::ZERO); C]; L];
+    let mut acc = [[T::splat(<T::Num as Number>::ZERO); C]; L];
     let chain = |l: usize, c: usize| s.chains.wrapping_add((l * C + c) * T::LANES);
     for (l, line) in acc.iter_mut().enumerate() {
         for (c, sum) in line.iter_mut().enumerate() {
@@ -69,7 +69,7 @@ macro_rules! lanes {
 ///
 /// # Safety
 ///
-/// As [`product`].
+/// The CPU must have the vector. What steps and columns span must be readable, and chains writable.
 #[inline(always)]
 pub(super) unsafe fn singly<T: Vector>(lines: usize, columns: usize, s: &Lanes<'_, T::Num>) {
     for l in 0..lines {

@@ -1,6 +1,6 @@
 //! Microkernel of batched contractions, a batch per lane: a row times a line, over few steps.
 
-use super::Vector;
+use super::vector::{Number, Vector};
 
 /// Arguments: the steps of a block times a line of `C` columns, an accumulator each.
 pub(in crate::contract) struct Line<'a, T> {
@@ -22,7 +22,7 @@ pub(in crate::contract) struct Line<'a, T> {
 /// The CPU must have the vector; what steps and columns span must be readable, and sums writable.
 #[inline(always)]
 pub(super) unsafe fn product<T: Vector, const C: usize>(s: &Line<'_, T::Num>) {
-    let mut acc = [T::splat(<T::Num as super::Number>::ZERO); C];
+    let mut acc = [T::splat(<T::Num as Number>::ZERO); C];
     let mut a = s.a;
     for at in s.at {
         let b = s.b.wrapping_offset(*at);

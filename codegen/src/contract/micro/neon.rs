@@ -5,9 +5,10 @@ use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
 use super::spots::{Spots, spots};
+use super::strip::{Bf16, Cell, Same, sizes};
 use super::sweep::{Sight, Sweep, sweep};
 use super::taps::{Taps, taps};
-use super::{Bf16, Cell, Engine, Same, Strip, Vector, product, sizes};
+use super::{Elementwise, Engine, Strip, Vector};
 use core::arch::aarch64 as arm;
 use tracecast_ir::DType;
 
@@ -106,7 +107,6 @@ impl Engine for NeonF32 {
     const WIDTH: usize = 12;
     const ROWS: usize = 8;
     const SPOTS: usize = 9;
-    const LINE: usize = 14;
     fn columns(rows: usize) -> usize {
         if rows <= 4 { 16 } else { 12 }
     }
@@ -129,6 +129,10 @@ impl Engine for NeonF32 {
         type V = arm::float32x4_t;
         spots!(V, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
     }
+}
+
+impl Elementwise for NeonF32 {
+    const LINE: usize = 14;
     unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f32>) {
         lanes!(arm::float32x4_t, lines, columns, of, [3 by 3 5 by 5])
     }
@@ -137,6 +141,9 @@ impl Engine for NeonF32 {
     }
     unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
         field!(arm::float32x4_t, lines, vectors, of)
+    }
+    unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
+        alternating!(arm::float32x4_t, vectors, of, [1 2 3 4])
     }
     fn sweeps(dtype: DType) -> bool {
         matches!(dtype, DType::F32 | DType::BF16)
@@ -148,9 +155,6 @@ impl Engine for NeonF32 {
         } else {
             sweep!(V, Same, step, of, has_many: true)
         }
-    }
-    unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
-        alternating!(arm::float32x4_t, vectors, of, [1 2 3 4])
     }
 }
 
@@ -164,7 +168,6 @@ impl Engine for NeonF64 {
     const WIDTH: usize = 6;
     const ROWS: usize = 8;
     const SPOTS: usize = 9;
-    const LINE: usize = 14;
     fn columns(rows: usize) -> usize {
         if rows <= 4 { 8 } else { 6 }
     }
@@ -183,6 +186,10 @@ impl Engine for NeonF64 {
         type V = arm::float64x2_t;
         spots!(V, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
     }
+}
+
+impl Elementwise for NeonF64 {
+    const LINE: usize = 14;
     unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f64>) {
         lanes!(arm::float64x2_t, lines, columns, of, [3 by 3 5 by 5])
     }
@@ -192,10 +199,10 @@ impl Engine for NeonF64 {
     unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f64>) {
         field!(arm::float64x2_t, lines, vectors, of)
     }
-    unsafe fn sweep(step: usize, _: DType, of: &Sweep<'_, f64>) {
-        sweep!(arm::float64x2_t, Same, step, of, has_many: true)
-    }
     unsafe fn alternating(vectors: usize, of: &Alternating<f64>) {
         alternating!(arm::float64x2_t, vectors, of, [1])
+    }
+    unsafe fn sweep(step: usize, _: DType, of: &Sweep<'_, f64>) {
+        sweep!(arm::float64x2_t, Same, step, of, has_many: true)
     }
 }

@@ -10,15 +10,11 @@ use super::super::pack::avx512::{
 };
 use super::super::pack::{Alternate, Elements, Grid, Half, Lines, Matrices, Rows, halves, through};
 use super::super::windows::{Runs, Seen};
-use super::alternating::Alternating;
 use super::avx512::Avx512F32;
-use super::field::Field;
-use super::lanes::Lanes;
-use super::line::Line;
 use super::spots::{self, Spots, spots};
-use super::sweep::Sweep;
+use super::strip::{Cell, Same, product, sizes};
 use super::taps::{self, Taps, taps};
-use super::{Cell, Engine, Same, Strip, Vector, product, sizes};
+use super::{Engine, Strip, Vector};
 use crate::routines::to_bf16;
 use core::arch::x86_64 as x86;
 use std::hint::black_box;
@@ -36,7 +32,7 @@ struct Pairs(x86::__m512);
 struct Slowly(x86::__m512);
 
 macro_rules! pair_vector {
-    ($ty:ident, $fma:ident, $round:ident) => {
+    ($ty:ident, $fma:ident, $round:ident, $features:literal) => {
         impl Vector for $ty {
             type Num = f32;
             const LANES: usize = 16;
@@ -65,19 +61,19 @@ macro_rules! pair_vector {
                 // SAFETY: as for `splat`.
                 $ty(unsafe { x86::_mm512_add_ps(self.0, o.0) })
             }
-            #[inline(always)]
+            #[inline]
+            #[target_feature(enable = $features)]
             unsafe fn round(self, p: *mut u16) {
-                // SAFETY: as for `splat`.
-                let rounded = unsafe { $round(self.0) };
-                // SAFETY: as for `load`.
+                let rounded = $round(self.0);
+                // SAFETY: the caller vouches for the places of sixteen sums.
                 unsafe { x86::_mm256_storeu_si256(p.cast(), rounded) };
             }
         }
     };
 }
 
-pair_vector!(Pairs, multiply, nearest);
-pair_vector!(Slowly, multiply_slowly, to_bf16);
+pair_vector!(Pairs, multiply, nearest, "avx512f,avx512vl,avx512bf16");
+pair_vector!(Slowly, multiply_slowly, to_bf16, "avx512f");
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
@@ -104,35 +100,28 @@ struct Apart;
 
 impl Cell<Pairs> for Apart {
     const BYTES: usize = 2;
-    #[inline(always)]
+    #[inline]
+    #[target_feature(enable = "avx512f")]
     unsafe fn load(p: *const u8, step: isize) -> Pairs {
-        let widened = |p: *const u8| {
-            // SAFETY: the caller vouches for sixteen elements of both steps.
-            let x = unsafe { x86::_mm256_loadu_si256(p.cast()) };
-            // SAFETY: as for `splat`.
-            unsafe { x86::_mm512_cvtepu16_epi32(x) }
-        };
-        let (first, second) = (widened(p), widened(p.wrapping_offset(step / 2)));
-        // SAFETY: as for `splat`.
-        let first = unsafe { x86::_mm512_slli_epi32::<16>(first) };
+        // SAFETY: the caller vouches for sixteen elements of both steps.
+        let first = x86::_mm512_cvtepu16_epi32(unsafe { x86::_mm256_loadu_si256(p.cast()) });
+        let p = p.wrapping_offset(step / 2);
         // SAFETY: as above.
-        let both = unsafe { x86::_mm512_or_si512(first, second) };
-        // SAFETY: as above.
-        Pairs(unsafe { x86::_mm512_castsi512_ps(both) })
+        let second = x86::_mm512_cvtepu16_epi32(unsafe { x86::_mm256_loadu_si256(p.cast()) });
+        let both = x86::_mm512_or_si512(x86::_mm512_slli_epi32::<16>(first), second);
+        Pairs(x86::_mm512_castsi512_ps(both))
     }
     /// Groups of four columns alternate between the two vectors.
-    #[inline(always)]
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn load_two(p: *const u8, step: isize) -> [Pairs; 2] {
         // SAFETY: the caller vouches for 32 elements of both steps.
         let first = unsafe { x86::_mm512_loadu_si512(p.cast()) };
         // SAFETY: as above.
         let second = unsafe { x86::_mm512_loadu_si512(p.wrapping_offset(step / 2).cast()) };
-        // SAFETY: this engine's CPUs have AVX-512BW.
-        let even = unsafe { x86::_mm512_unpacklo_epi16(second, first) };
-        // SAFETY: as above.
-        let odd = unsafe { x86::_mm512_unpackhi_epi16(second, first) };
-        // SAFETY: as above.
-        [even, odd].map(|both| Pairs(unsafe { x86::_mm512_castsi512_ps(both) }))
+        let even = x86::_mm512_unpacklo_epi16(second, first);
+        let odd = x86::_mm512_unpackhi_epi16(second, first);
+        [even, odd].map(|both| Pairs(x86::_mm512_castsi512_ps(both)))
     }
     #[inline(always)]
     fn in_order([even, odd]: [Pairs; 2]) -> [Pairs; 2] {
@@ -140,15 +129,12 @@ impl Cell<Pairs> for Apart {
         let [first, last] = unsafe { fours_in_turn(even.0, odd.0) };
         [Pairs(first), Pairs(last)]
     }
-    #[inline(always)]
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bf16")]
     unsafe fn round_two([even, odd]: [Pairs; 2], p: *mut u16) {
-        // SAFETY: this engine's CPUs have AVX512-BF16.
-        let rounded = unsafe { nearest_of_two(even.0, odd.0) };
-        // SAFETY: as for `splat`.
-        let order = unsafe { x86::_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7) };
-        // SAFETY: as for `splat`.
-        let rounded = unsafe { x86::_mm512_permutexvar_epi64(order, rounded) };
-        // SAFETY: the caller's contract.
+        let order = x86::_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+        let rounded = x86::_mm512_permutexvar_epi64(order, nearest_of_two(even.0, odd.0));
+        // SAFETY: the caller vouches for the places of 32 sums.
         unsafe { x86::_mm512_storeu_si512(p.cast(), rounded) };
     }
     #[inline(always)]
@@ -223,7 +209,6 @@ impl Engine for PairsF32 {
     const WIDTH: usize = 32;
     const ROWS: usize = 14;
     const SPOTS: usize = Avx512F32::SPOTS;
-    const LINE: usize = Avx512F32::LINE;
     const DEPTH: usize = 2;
     const ROUNDS: bool = true;
     fn columns(rows: usize) -> usize {
@@ -236,42 +221,34 @@ impl Engine for PairsF32 {
         cell == DType::BF16
     }
     unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
-        macro_rules! strip {
+        macro_rules! of {
             ($cell:ty) => {
                 match (strip.tiny, strip.rounded) {
-                    // SAFETY: the caller's contract.
-                    (false, false) => unsafe { strip_pairs::<$cell, false>(rows, vectors, strip) },
-                    // SAFETY: as above.
-                    (false, true) => unsafe { strip_pairs::<$cell, true>(rows, vectors, strip) },
-                    // SAFETY: as above.
-                    (true, false) => unsafe { strip_slowly::<$cell, false>(rows, vectors, strip) },
-                    // SAFETY: as above.
-                    (true, true) => unsafe { strip_slowly::<$cell, true>(rows, vectors, strip) },
+                    (false, false) => strip_pairs::<$cell, false>,
+                    (false, true) => strip_pairs::<$cell, true>,
+                    (true, false) => strip_slowly::<$cell, false>,
+                    (true, true) => strip_slowly::<$cell, true>,
                 }
             };
         }
-        if strip.cell == DType::BF16 { strip!(Apart) } else { strip!(Same) }
+        let run = if strip.cell == DType::BF16 { of!(Apart) } else { of!(Same) };
+        // SAFETY: the caller vouches for the CPU, and for what the strip reads and writes.
+        unsafe { run(rows, vectors, strip) }
     }
     unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f32>) {
-        match (taps.tiny, taps.rounded) {
-            // SAFETY: the caller's contract.
-            (false, false) => unsafe { taps_pairs::<false>(rows, vectors, taps) },
-            // SAFETY: as above.
-            (false, true) => unsafe { taps_pairs::<true>(rows, vectors, taps) },
-            // SAFETY: as above.
-            (true, false) => unsafe { taps_slowly::<false>(rows, vectors, taps) },
-            // SAFETY: as above.
-            (true, true) => unsafe { taps_slowly::<true>(rows, vectors, taps) },
-        }
+        let run = match (taps.tiny, taps.rounded) {
+            (false, false) => taps_pairs::<false>,
+            (false, true) => taps_pairs::<true>,
+            (true, false) => taps_slowly::<false>,
+            (true, true) => taps_slowly::<true>,
+        };
+        // SAFETY: the caller's contract.
+        unsafe { run(rows, vectors, taps) }
     }
     unsafe fn spots(columns: usize, vectors: usize, spots: &Spots<'_, f32>) {
-        if spots.tiny {
-            // SAFETY: the caller's contract.
-            unsafe { spots_slowly(columns, vectors, spots) }
-        } else {
-            // SAFETY: the caller's contract.
-            unsafe { spots_pairs(columns, vectors, spots) }
-        }
+        let run = if spots.tiny { spots_slowly } else { spots_pairs };
+        // SAFETY: the caller vouches for the CPU, and for what columns and rows read and write.
+        unsafe { run(columns, vectors, spots) }
     }
     unsafe fn pack_apart(
         from: &Elements,
@@ -297,44 +274,24 @@ impl Engine for PairsF32 {
     }
     unsafe fn pack_line(line: &Elements, k: usize, dst: *mut f32) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
-        unsafe { pack_line_of_pairs(line, k, dst.cast()) }
+        unsafe { pack_line_of_pairs(line)(line, k, dst) }
     }
     unsafe fn join(from: *const f32, to: *mut f32, count: usize, apart: isize) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
         unsafe { join_pairs(from.cast(), to.cast(), count, apart) }
     }
     unsafe fn join_halves(halves: &[Half; 2], grid: Grid, to: *mut f32) -> u16 {
-        // SAFETY: the caller's contract; the CPU has what `available` asks for.
-        unsafe { halves::join_halves(halves, grid, to.cast()) }
+        // SAFETY: the caller vouches for the CPU, both halves and the places of their pairs.
+        unsafe { halves::join_halves(halves, grid)(halves, grid, to.cast()) }
     }
     unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> Option<u16> {
         let to = to.map(|Alternate { to, count }| Alternate { to: to.cast(), count });
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
         unsafe { alternate_pairs(from, rows, to) }
     }
-    unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f32>) {
-        // SAFETY: the caller's contract.
-        unsafe { Avx512F32::lanes(lines, columns, lanes) }
-    }
-    unsafe fn line(columns: usize, line: &Line<'_, f32>) {
-        // SAFETY: the caller's contract.
-        unsafe { Avx512F32::line(columns, line) }
-    }
-    unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
-        // SAFETY: the caller's contract.
-        unsafe { Avx512F32::field(lines, vectors, of) }
-    }
-    unsafe fn sweep(step: usize, dtype: DType, of: &Sweep<'_, f32>) {
-        // SAFETY: the caller's contract.
-        unsafe { Avx512F32::sweep(step, dtype, of) }
-    }
-    unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
-        // SAFETY: the caller's contract.
-        unsafe { Avx512F32::alternating(vectors, of) }
-    }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
-        unsafe { pack_pairs(lines, count, k, dst.cast(), ld) }
+        unsafe { pack_pairs(lines)(lines, count, k, dst, ld) }
     }
     fn packs_through(seen: &Seen, _: &Elements) -> bool {
         through::is_packed_to_pairs(seen)
@@ -392,7 +349,8 @@ unsafe fn spots_pairs(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
 ///
 /// # Safety
 ///
-/// As [`Engine::strip`].
+/// The CPU must have AVX-512F, BW and VL. All that the strip spans must be readable, and its sums
+/// writable.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn strip_slowly<C: Cell<Slowly>, const ROUNDED: bool>(
     rows: usize,
@@ -419,7 +377,8 @@ unsafe fn strip_slowly<C: Cell<Slowly>, const ROUNDED: bool>(
 ///
 /// # Safety
 ///
-/// As [`Engine::taps`].
+/// The CPU must have AVX-512F, BW and VL. The image must be readable for these vectors at each
+/// offset, the strip for its rows, and sums writable.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn taps_slowly<const ROUNDED: bool>(rows: usize, vectors: usize, of: &Taps<'_, f32>) {
     for i in 0..rows {
@@ -441,7 +400,8 @@ unsafe fn taps_slowly<const ROUNDED: bool>(rows: usize, vectors: usize, of: &Tap
 ///
 /// # Safety
 ///
-/// As [`Engine::spots`].
+/// The CPU must have AVX-512F. The image must be readable for these columns at each offset, rows
+/// for these vectors, and sums writable.
 #[target_feature(enable = "avx512f")]
 unsafe fn spots_slowly(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
     for i in 0..columns {
@@ -455,7 +415,7 @@ unsafe fn spots_slowly(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
                 ..*of
             };
             // SAFETY: the caller's contract, for a vector of a column.
-            unsafe { spots::product::<Slowly, 1, 1, 1>(&spots) };
+            unsafe { spots::product::<Slowly, 1, 1>(&spots) };
         }
     }
 }

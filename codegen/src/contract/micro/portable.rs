@@ -5,9 +5,10 @@ use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
 use super::spots::{Spots, spots};
+use super::strip::{Same, sizes};
 use super::sweep::{Sight, Sweep, sweep};
 use super::taps::{Taps, taps};
-use super::{Engine, Same, Strip, Vector, product, sizes};
+use super::{Elementwise, Engine, Strip, Vector};
 use tracecast_ir::DType;
 
 macro_rules! array_vector {
@@ -74,7 +75,6 @@ macro_rules! portable_engine {
             const WIDTH: usize = 8;
             const ROWS: usize = 2;
             const SPOTS: usize = 2;
-            const LINE: usize = 2;
             fn columns(_: usize) -> usize {
                 8
             }
@@ -90,6 +90,10 @@ macro_rules! portable_engine {
             unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, $num>) {
                 spots!([$num; 4], columns, vectors, of, [1 2])
             }
+        }
+
+        impl Elementwise for $name {
+            const LINE: usize = 2;
             unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, $num>) {
                 lanes!([$num; 4], lines, columns, of, [3 by 3])
             }
@@ -103,11 +107,11 @@ macro_rules! portable_engine {
                     field!([$num; 4], 1, 1, &Field { b, sums, ..*of }, [1 1])
                 }
             }
-            unsafe fn sweep(step: usize, _: DType, of: &Sweep<'_, $num>) {
-                sweep!([$num; 4], Same, step, of, has_many: true)
-            }
             unsafe fn alternating(vectors: usize, of: &Alternating<$num>) {
                 alternating!([$num; 4], vectors, of, [1])
+            }
+            unsafe fn sweep(step: usize, _: DType, of: &Sweep<'_, $num>) {
+                sweep!([$num; 4], Same, step, of, has_many: true)
             }
         }
     };

@@ -2,7 +2,7 @@
 //!
 //! A place of a row is loaded once for all outputs of two lines, not once for each.
 
-use super::Vector;
+use super::vector::{Number, Vector};
 
 /// The most places of a row that these outputs read.
 const PLACES: usize = 12;
@@ -32,7 +32,7 @@ pub(in crate::contract) struct Sliding<T> {
 pub(super) unsafe fn product<V: Vector, const T: usize, const L: usize, const C: usize>(
     s: &Sliding<V::Num>,
 ) {
-    let zero = V::splat(<V::Num as super::Number>::ZERO);
+    let zero = V::splat(<V::Num as Number>::ZERO);
     let mut acc = [[zero; C]; L];
     for r in 0..T + L - 1 {
         let b = s.b.wrapping_offset(r as isize * s.down);

@@ -5,7 +5,8 @@
 //! products in the order of lines, and nine run in parallel.
 
 use super::super::prefetch::{LINE, ask};
-use super::{Cell, Number, Vector};
+use super::strip::Cell;
+use super::vector::{Number, Vector};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -77,7 +78,7 @@ pub(super) trait Sight<V: Vector>: Cell<V> {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// `from` must be readable for the elements that are there.
     #[inline(always)]
     unsafe fn apart(from: *const u8, there: There) -> [V; 2] {
         [0, 1].map(|odd| {
@@ -91,7 +92,7 @@ pub(super) trait Sight<V: Vector>: Cell<V> {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// `from` must be readable for the elements that are there.
     #[inline(always)]
     unsafe fn even(from: *const u8, there: There, _next: V) -> V {
         // SAFETY: the caller's contract.
@@ -104,7 +105,7 @@ pub(super) trait Sight<V: Vector>: Cell<V> {
 ///
 /// # Safety
 ///
-/// As [`Sight::side_by_side`].
+/// `from` must be readable for the elements whose bit is set.
 #[inline(always)]
 unsafe fn one_by_one<V: Vector, C: Cell<V> + ?Sized>(from: *const u8, mask: u32, step: usize) -> V {
     // As many as the widest vectors have.
@@ -175,7 +176,7 @@ pub(super) unsafe fn product<V: Vector, C: Sight<V>, const S: usize, const HAS_M
 ///
 /// # Safety
 ///
-/// As [`product`].
+/// The CPU must have the vector. Data in bounds must be readable, chains writable as whole vectors.
 #[inline(always)]
 unsafe fn rows<V: Vector, C: Sight<V>, const S: usize, const P: usize, const Q: usize>(
     s: &Sweep<'_, V::Num>,
@@ -239,7 +240,8 @@ impl<V: Vector> Step<V> {
     ///
     /// # Safety
     ///
-    /// As [`product`].
+    /// The CPU must have the vector. Data in bounds must be readable; with `is_whole` all of these
+    /// are in bounds.
     #[inline(always)]
     unsafe fn take<C: Sight<V>, const S: usize, const P: usize, const Q: usize>(
         &mut self,

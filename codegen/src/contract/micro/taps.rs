@@ -1,6 +1,7 @@
 //! Implicit-GEMM microkernel: reads columns of B in place from an image, at one offset per step.
 
-use super::{Cell, Same, Vector, place, step};
+use super::strip::{Cell, Same, place, step};
+use super::vector::{Number, Vector};
 
 /// Arguments: a packed strip of rows times columns over a block of `k`.
 pub(in crate::contract) struct Taps<'a, T> {
@@ -39,7 +40,7 @@ impl<T> Taps<'_, T> {
 pub(super) unsafe fn product<T: Vector, const R: usize, const V: usize, const ROUNDED: bool>(
     s: &Taps<'_, T::Num>,
 ) {
-    let mut acc = [[T::splat(<T::Num as super::Number>::ZERO); V]; R];
+    let mut acc = [[T::splat(<T::Num as Number>::ZERO); V]; R];
     if !s.from.is_null() {
         for (i, row) in acc.iter_mut().enumerate() {
             for (v, sum) in row.iter_mut().enumerate() {
@@ -57,7 +58,7 @@ pub(super) unsafe fn product<T: Vector, const R: usize, const V: usize, const RO
                 (b, 0),
                 |i| a.wrapping_add(i),
                 &mut acc,
-                &mut T::splat(<T::Num as super::Number>::ZERO),
+                &mut T::splat(<T::Num as Number>::ZERO),
             )
         };
         a = a.wrapping_offset(s.step);

@@ -9,7 +9,8 @@ use tracecast_ir::DType;
 ///
 /// # Safety
 ///
-/// As there; the CPU must have AVX2 and F16C.
+/// The CPU must have AVX2 and F16C. Rows must be readable, and each place writable for its count of
+/// numbers in every row.
 pub(in crate::contract) unsafe fn alternate_f32(
     from: &Elements,
     rows: Rows,
@@ -20,21 +21,21 @@ pub(in crate::contract) unsafe fn alternate_f32(
     if rows.elements < 8 || !(fits(0) && fits(1)) {
         return None;
     }
-    match (from.dtype, from.round) {
-        // SAFETY: the caller's contract.
-        (DType::F32, None) => unsafe { alternate::<F32>(from.base, rows, to) },
-        // SAFETY: the caller's contract.
-        (DType::BF16, None) => unsafe { alternate::<Bf16>(from.base, rows, to) },
-        // SAFETY: the caller's contract.
-        (DType::F16, None) => unsafe { alternate::<F16>(from.base, rows, to) },
+    let run = match (from.dtype, from.round) {
+        (DType::F32, None) => alternate::<F32>,
+        (DType::BF16, None) => alternate::<Bf16>,
+        (DType::F16, None) => alternate::<F16>,
         _ => return None,
-    }
+    };
+    // SAFETY: the caller's contract.
+    unsafe { run(from.base, rows, to) }
     Some(u16::MAX)
 }
 
 /// # Safety
 ///
-/// As [`alternate_f32`], for eight octet elements at least, and all or none of each parity.
+/// The CPU must have AVX2 and F16C. Rows must be readable, of eight octet elements at least, and
+/// each place writable for its numbers in every row: all of its parity or none.
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn alternate<O: Octet>(base: *const u8, rows: Rows, to: [Alternate<f32>; 2]) {
     let Rows { count, along, elements, pitch, .. } = rows;

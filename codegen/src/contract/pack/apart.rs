@@ -13,6 +13,10 @@ use std::iter::StepBy;
 use std::ops::Range;
 use tracecast_ir::DType;
 
+/// A routine that packs rows: the first row's elements, the stride of rows, the offset of each
+/// step, the count of rows, and the destination.
+type ApartFn = unsafe fn(&Elements, isize, &[isize], usize, *mut f32);
+
 /// Prefetch distance, in steps.
 const AHEAD: usize = 32;
 
@@ -65,35 +69,19 @@ fn ask_for(from: &Elements, row: isize, offset: Option<&isize>, count: usize) {
     ask_bytes(from.moved(*offset).base, count * row * from.dtype.bytes());
 }
 
-/// `Engine::pack_apart` into f32, sixteen rows at a time.
-///
-/// # Safety
-///
-/// As there; the CPU must have AVX-512F, BW and VL.
-pub(in crate::contract) unsafe fn by_sixteens(
-    from: &Elements,
-    row: isize,
-    offsets: &[isize],
-    count: usize,
-    dst: *mut f32,
-) {
+/// The routine that packs these elements to f32, sixteen rows at a time.
+pub(in crate::contract) fn by_sixteens(from: &Elements) -> ApartFn {
     match (from.dtype, from.round) {
-        // SAFETY: the caller's contract.
-        (DType::F32, None) => unsafe {
-            sixteens::<One<loads::F32>>(from, row, offsets, count, dst)
-        },
-        // SAFETY: the caller's contract.
-        (DType::BF16, None) => unsafe {
-            sixteens::<One<loads::Bf16>>(from, row, offsets, count, dst)
-        },
-        // SAFETY: the caller's contract.
-        _ => unsafe { apart_singly(from, row, offsets, count, dst) },
+        (DType::F32, None) => sixteens::<One<loads::F32>>,
+        (DType::BF16, None) => sixteens::<One<loads::Bf16>>,
+        _ => apart_singly,
     }
 }
 
 /// # Safety
 ///
-/// As [`by_sixteens`], for elements of these numbers' dtype.
+/// The CPU must have AVX-512F, BW and VL. The elements, of the dtype that is loaded, must be
+/// readable for `count` rows at `offsets`, and `dst` writable for their numbers.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn sixteens<N: Numbers>(
     from: &Elements,
@@ -130,31 +118,19 @@ unsafe fn sixteens<N: Numbers>(
     }
 }
 
-/// `Engine::pack_apart` into f32, eight rows at a time.
-///
-/// # Safety
-///
-/// As there; the CPU must have AVX2 and F16C.
-pub(in crate::contract) unsafe fn by_eights(
-    from: &Elements,
-    row: isize,
-    offsets: &[isize],
-    count: usize,
-    dst: *mut f32,
-) {
+/// The routine that packs these elements to f32, eight rows at a time.
+pub(in crate::contract) fn by_eights(from: &Elements) -> ApartFn {
     match (from.dtype, from.round) {
-        // SAFETY: the caller's contract.
-        (DType::F32, None) => unsafe { eights::<octets::F32>(from, row, offsets, count, dst) },
-        // SAFETY: the caller's contract.
-        (DType::BF16, None) => unsafe { eights::<octets::Bf16>(from, row, offsets, count, dst) },
-        // SAFETY: the caller's contract.
-        _ => unsafe { apart_singly(from, row, offsets, count, dst) },
+        (DType::F32, None) => eights::<octets::F32>,
+        (DType::BF16, None) => eights::<octets::Bf16>,
+        _ => apart_singly,
     }
 }
 
 /// # Safety
 ///
-/// As [`by_eights`], for elements of the octets' dtype.
+/// The CPU must have AVX2 and F16C. The elements, of the dtype that is loaded, must be readable for
+/// `count` rows at `offsets`, and `dst` writable for their numbers.
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn eights<O: Octet>(
     from: &Elements,

@@ -11,94 +11,65 @@ use tracecast_ir::DType;
 /// Numbers of a vector.
 const LANES: usize = 16;
 
+/// A routine that packs lines, and returns what [`Engine::pack`](super::super::micro::Engine::pack)
+/// does: lines, their count, steps, destination, and its stride of steps. It needs AVX-512F, BW and
+/// VL, and memory as that says.
+type PackFn = unsafe fn(&Lines, usize, usize, *mut f32, usize) -> u16;
+
+/// The same of one line: the line, its elements, and the destination.
+type PackLineFn = unsafe fn(&Elements, usize, *mut f32) -> u16;
+
 /// Prefetch distance along a line, in bytes.
 const AHEAD: usize = 512;
 
-/// [`Engine::pack`](super::Engine::pack) into f32.
-///
-/// # Safety
-///
-/// As there; the CPU must have AVX-512F, BW and VL.
-pub(in crate::contract) unsafe fn pack_f32(
-    lines: &Lines,
-    count: usize,
-    k: usize,
-    dst: *mut f32,
-    ld: usize,
-) -> u16 {
-    let to = dst.cast();
+/// The routine that packs these lines to f32.
+pub(in crate::contract) fn pack_f32(lines: &Lines) -> PackFn {
     let in_order = lines.across == 1 || lines.along == 1;
     match (lines.dtype, lines.round) {
-        // SAFETY: the caller's contract.
-        (DType::F32, None) if in_order => unsafe { pack::<One<F32>>(lines, count, k, to, ld) },
-        // SAFETY: the caller's contract.
-        (DType::BF16, None) if in_order => unsafe { pack::<One<Bf16>>(lines, count, k, to, ld) },
-        // SAFETY: the caller's contract.
-        (DType::F16, None) if in_order => unsafe { pack::<One<F16>>(lines, count, k, to, ld) },
-        // SAFETY: the caller's contract.
-        (DType::F32, Some(DType::BF16)) if in_order => unsafe {
-            pack::<One<RoundedToBf16>>(lines, count, k, to, ld)
-        },
-        // SAFETY: the caller's contract.
-        (DType::F32, Some(DType::F16)) if in_order => unsafe {
-            pack::<One<RoundedToF16>>(lines, count, k, to, ld)
-        },
-        _ => {
-            // SAFETY: the caller's contract.
-            unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) };
-            u16::MAX
-        }
+        (DType::F32, None) if in_order => pack::<One<F32>>,
+        (DType::BF16, None) if in_order => pack::<One<Bf16>>,
+        (DType::F16, None) if in_order => pack::<One<F16>>,
+        (DType::F32, Some(DType::BF16)) if in_order => pack::<One<RoundedToBf16>>,
+        (DType::F32, Some(DType::F16)) if in_order => pack::<One<RoundedToF16>>,
+        _ => lines_singly,
     }
 }
 
-/// [`Engine::pack`](super::Engine::pack) into pairs, for bf16 and for f32 that is rounded to it.
+/// Packs lines element by element.
 ///
 /// # Safety
 ///
-/// As there; the CPU must have AVX-512F, BW and VL.
-pub(in crate::contract) unsafe fn pack_pairs(
-    lines: &Lines,
-    count: usize,
-    k: usize,
-    dst: *mut u32,
-    ld: usize,
-) -> u16 {
-    if lines.across != 1 && lines.along != 1 {
-        // SAFETY: the caller's contract.
-        unsafe { pairs_singly(lines, count, k, dst, ld) }
-    } else if lines.dtype == DType::BF16 {
-        // SAFETY: the caller's contract.
-        unsafe { pack::<Two<Bf16>>(lines, count, k, dst, ld) }
-    } else {
-        // SAFETY: the caller's contract.
-        unsafe { pack::<Two<RoundedToBf16>>(lines, count, k, dst, ld) }
+/// Lines must be readable. `ld` is at least `count`, and `dst` writable for `k * ld + 8` numbers.
+unsafe fn lines_singly(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
+    // SAFETY: the caller vouches for the lines and their places.
+    unsafe { pack_singly(lines, count, k, dst, ld) };
+    u16::MAX
+}
+
+/// The routine that packs these lines to pairs: bf16, or f32 that is rounded to it.
+pub(in crate::contract) fn pack_pairs(lines: &Lines) -> PackFn {
+    match lines.dtype {
+        _ if lines.across != 1 && lines.along != 1 => pairs_singly,
+        DType::BF16 => pack::<Two<Bf16>>,
+        _ => pack::<Two<RoundedToBf16>>,
     }
 }
 
-/// [`Engine::pack_line`](super::super::micro::Engine::pack_line) into pairs, as [`pack_pairs`].
-///
-/// # Safety
-///
-/// As there; the CPU must have AVX-512F, BW and VL.
-pub(in crate::contract) unsafe fn pack_line_of_pairs(
-    line: &Elements,
-    k: usize,
-    dst: *mut u32,
-) -> u16 {
-    if line.dtype == DType::BF16 {
-        // SAFETY: the caller's contract.
-        unsafe { pack_line::<Two<Bf16>>(line.base, k, dst) }
-    } else {
-        // SAFETY: the caller's contract.
-        unsafe { pack_line::<Two<RoundedToBf16>>(line.base, k, dst) }
+/// The routine that packs this line to pairs, as [`pack_pairs`].
+pub(in crate::contract) fn pack_line_of_pairs(line: &Elements) -> PackLineFn {
+    match line.dtype {
+        DType::BF16 => pack_line::<Two<Bf16>>,
+        _ => pack_line::<Two<RoundedToBf16>>,
     }
 }
 
 /// # Safety
 ///
-/// As [`pack_line_of_pairs`], for elements of these numbers' dtype.
+/// The CPU must have AVX-512F, BW and VL. The line must be readable for `k` elements of these
+/// numbers' dtype, and `dst` writable for their numbers.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_line<N: Numbers>(line: *const u8, k: usize, dst: *mut u32) -> u16 {
+unsafe fn pack_line<N: Numbers>(line: &Elements, k: usize, dst: *mut f32) -> u16 {
+    let line = line.base;
     let mut least = x86::_mm512_set1_epi16(-1);
     let some = LANES * N::STEPS;
     for p in (0..k).step_by(some) {
@@ -118,7 +89,8 @@ unsafe fn pack_line<N: Numbers>(line: *const u8, k: usize, dst: *mut u32) -> u16
 ///
 /// # Safety
 ///
-/// As there; the CPU must have AVX-512F and BW.
+/// The CPU must have AVX-512F and BW. `count` numbers must be readable at `from`, writable at `to`.
+/// They may be the same if `apart` is positive.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(in crate::contract) unsafe fn join_pairs(
     from: *const u32,
@@ -147,27 +119,28 @@ pub(in crate::contract) unsafe fn join_pairs(
 ///
 /// # Safety
 ///
-/// As there; the CPU must have AVX-512F, BW and VL.
+/// The CPU must have AVX-512F, BW and VL. Rows must be readable, and each place writable for its
+/// count of numbers in every row.
 pub(in crate::contract) unsafe fn alternate_f32(
     from: &Elements,
     rows: Rows,
     to: [Alternate<f32>; 2],
 ) -> Option<u16> {
-    match (from.dtype, from.round) {
-        // SAFETY: the caller's contract.
-        (DType::F32, None) => unsafe { alternate::<One<F32>>(from.base, rows, to) },
-        // SAFETY: the caller's contract.
-        (DType::BF16, None) => unsafe { alternate::<One<Bf16>>(from.base, rows, to) },
-        // SAFETY: the caller's contract.
-        (DType::F16, None) => unsafe { alternate::<One<F16>>(from.base, rows, to) },
+    let run = match (from.dtype, from.round) {
+        (DType::F32, None) => alternate::<One<F32>>,
+        (DType::BF16, None) => alternate::<One<Bf16>>,
+        (DType::F16, None) => alternate::<One<F16>>,
         _ => return None,
-    }
+    };
+    // SAFETY: the caller's contract.
+    unsafe { run(from.base, rows, to) }
     Some(u16::MAX)
 }
 
 /// # Safety
 ///
-/// As [`alternate_f32`], for elements of these numbers' dtype.
+/// The CPU must have AVX-512F, BW and VL. Rows must be readable, of these numbers' dtype, and each
+/// place writable for its count of numbers in every row.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn alternate<N: Numbers>(base: *const u8, rows: Rows, to: [Alternate<f32>; 2]) {
     let even = x86::_mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
@@ -209,25 +182,26 @@ unsafe fn alternate<N: Numbers>(base: *const u8, rows: Rows, to: [Alternate<f32>
 ///
 /// # Safety
 ///
-/// As there; the CPU must have AVX-512F, BW and VL.
+/// The CPU must have AVX-512F, BW and VL. Both rows of a pair must be readable, and each place
+/// writable for its count of numbers in every row.
 pub(in crate::contract) unsafe fn alternate_pairs(
     from: &Elements,
     rows: Rows,
     to: [Alternate<u32>; 2],
 ) -> Option<u16> {
     let second = rows.second?;
-    Some(if from.dtype == DType::BF16 {
-        // SAFETY: the caller's contract.
-        unsafe { alternate_joined::<Two<Bf16>>(from.base, second, rows, to) }
-    } else {
-        // SAFETY: the caller's contract.
-        unsafe { alternate_joined::<Two<RoundedToBf16>>(from.base, second, rows, to) }
-    })
+    let alternate = match from.dtype {
+        DType::BF16 => alternate_joined::<Two<Bf16>>,
+        _ => alternate_joined::<Two<RoundedToBf16>>,
+    };
+    // SAFETY: the caller vouches for the CPU, the rows and their places.
+    Some(unsafe { alternate(from.base, second, rows, to) })
 }
 
 /// # Safety
 ///
-/// As [`alternate_pairs`], for elements of these numbers' dtype.
+/// The CPU must have AVX-512F, BW and VL. Both rows of a pair must be readable, of these numbers'
+/// dtype, and each place writable for its count of numbers in every row.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn alternate_joined<N: Numbers>(
     base: *const u8,
@@ -265,24 +239,22 @@ unsafe fn alternate_joined<N: Numbers>(
 ///
 /// # Safety
 ///
-/// As [`pack_f32`], for lines of these numbers' dtype.
+/// The CPU must have AVX-512F, BW and VL. Lines must be readable, of these numbers' dtype. `ld` is
+/// at least `count`, and `dst` writable for `k * ld + 8` numbers.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack<N: Numbers>(lines: &Lines, count: usize, k: usize, dst: *mut u32, ld: usize) -> u16 {
+unsafe fn pack<N: Numbers>(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
     let least = x86::_mm512_set1_epi16(-1);
-    least_of(if lines.across == 1 {
-        // SAFETY: the caller's contract.
-        unsafe { neighbours::<N>(lines, count, k, dst, ld, least) }
-    } else {
-        // SAFETY: the caller's contract.
-        unsafe { runs::<N>(lines, count, k, dst, ld, least) }
-    })
+    let pack = if lines.across == 1 { neighbours::<N> } else { runs::<N> };
+    // SAFETY: the caller vouches for the lines and their places.
+    least_of(unsafe { pack(lines, count, k, dst.cast(), ld, least) })
 }
 
 /// Adjacent lines: their stride is one.
 ///
 /// # Safety
 ///
-/// As [`pack`].
+/// The CPU must have AVX-512F, BW and VL. Lines must be readable, of these numbers' dtype. `ld` is
+/// at least `count`, and `dst` writable for `k * ld + 8` numbers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn neighbours<N: Numbers>(
@@ -327,7 +299,8 @@ unsafe fn neighbours<N: Numbers>(
 ///
 /// # Safety
 ///
-/// As [`pack`].
+/// The CPU must have AVX-512F, BW and VL. Lines must be readable, of these numbers' dtype. `ld` is
+/// at least `count`, and `dst` writable for `k * ld + 8` numbers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn runs<N: Numbers>(
@@ -380,7 +353,8 @@ unsafe fn runs<N: Numbers>(
 ///
 /// # Safety
 ///
-/// As there; the CPU must have AVX-512F, BW and VL.
+/// The CPU must have AVX-512F, BW and VL. Elements must be readable for these rows and steps, and
+/// `dst` writable for their numbers.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub(in crate::contract) unsafe fn pairs_crossed(
     from: &Elements,
@@ -440,7 +414,8 @@ pub(super) unsafe fn store(to: *mut u32, mask: u16, numbers: x86::__m512i) {
 ///
 /// # Safety
 ///
-/// As there; the CPU must have AVX-512F and BW.
+/// The CPU must have AVX-512F and BW. Elements must be readable for `count` rows at `offsets`, and
+/// `dst` writable for their numbers.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(in crate::contract) unsafe fn pairs_apart(
     from: &Elements,
@@ -487,8 +462,9 @@ pub(in crate::contract) unsafe fn pairs_apart(
 ///
 /// # Safety
 ///
-/// As [`pack_pairs`].
-unsafe fn pairs_singly(lines: &Lines, count: usize, k: usize, dst: *mut u32, ld: usize) -> u16 {
+/// Lines must be readable. `ld` is at least `count`, and `dst` writable for `k * ld + 8` numbers.
+unsafe fn pairs_singly(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
+    let dst = dst.cast::<u32>();
     let mut least = u16::MAX;
     for p in (0..k).step_by(2) {
         for j in 0..count {

@@ -36,23 +36,16 @@ pub(in crate::contract) unsafe fn pack_f32(
     if !is_packed(seen, &from) {
         return None;
     }
-    match (from.dtype, from.round) {
-        // SAFETY: the caller's contract.
-        (DType::F32, None) => unsafe { pack::<F32>(seen, from.base, block, runs, dst) },
-        // SAFETY: the caller's contract.
-        (DType::BF16, None) => unsafe { pack::<Bf16>(seen, from.base, block, runs, dst) },
-        // SAFETY: the caller's contract.
-        (DType::F16, None) => unsafe { pack::<F16>(seen, from.base, block, runs, dst) },
-        // SAFETY: the caller's contract.
-        (DType::F32, Some(DType::BF16)) => unsafe {
-            pack::<RoundedToBf16>(seen, from.base, block, runs, dst)
-        },
-        // SAFETY: the caller's contract.
-        (DType::F32, Some(DType::F16)) => unsafe {
-            pack::<RoundedToF16>(seen, from.base, block, runs, dst)
-        },
+    let run = match (from.dtype, from.round) {
+        (DType::F32, None) => pack::<F32>,
+        (DType::BF16, None) => pack::<Bf16>,
+        (DType::F16, None) => pack::<F16>,
+        (DType::F32, Some(DType::BF16)) => pack::<RoundedToBf16>,
+        (DType::F32, Some(DType::F16)) => pack::<RoundedToF16>,
         _ => return None,
-    }
+    };
+    // SAFETY: the caller's contract.
+    unsafe { run(seen, from.base, block, runs, dst) }
     Some(u16::MAX)
 }
 
@@ -60,7 +53,8 @@ pub(in crate::contract) unsafe fn pack_f32(
 ///
 /// # Safety
 ///
-/// As [`pack_f32`], for elements of the octets' dtype.
+/// The CPU must have AVX2 and F16C. Data in bounds must be readable, of the octets' dtype, and
+/// whole panels writable.
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn pack<O: Octet>(
     seen: &Seen,
@@ -78,16 +72,15 @@ unsafe fn pack<O: Octet>(
         let period = runs.find_masks(seen);
         let to = dst.wrapping_add(part.start * steps.len());
         let is_whole = runs.pieces.len() == 1 && runs.masks.iter().all(|mask| *mask == u16::MAX);
-        match (is_dense, is_whole) {
-            // SAFETY: the caller's contract, for a panel of one piece that is all in bounds.
-            (true, true) => unsafe { whole::<O, 1>(base, runs, to) },
-            // SAFETY: as above.
-            (false, true) => unsafe { whole::<O, 2>(base, runs, to) },
-            // SAFETY: the caller's contract, for a panel.
-            (true, false) => unsafe { pieces::<O, 1>(base, runs, period, to) },
-            // SAFETY: as above.
-            (false, false) => unsafe { pieces::<O, 2>(base, runs, period, to) },
-        }
+        let pack = match (is_dense, is_whole) {
+            (true, true) => whole::<O, 1>,
+            (false, true) => whole::<O, 2>,
+            (true, false) => pieces::<O, 1>,
+            (false, false) => pieces::<O, 2>,
+        };
+        // SAFETY: the caller vouches for what is in bounds and for the panel; one that is whole is
+        // one piece, all of it in bounds.
+        unsafe { pack(base, runs, period, to) }
     }
 }
 
@@ -95,10 +88,11 @@ unsafe fn pack<O: Octet>(
 ///
 /// # Safety
 ///
-/// As [`pack`].
+/// The CPU must have AVX2 and F16C. The piece must be readable in each step, and the panel
+/// writable.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn whole<O: Octet, const S: usize>(base: *const u8, runs: &Runs, dst: *mut f32) {
+unsafe fn whole<O: Octet, const S: usize>(base: *const u8, runs: &Runs, _: usize, dst: *mut f32) {
     let Some(piece) = runs.pieces.first() else { return };
     let mut to = dst;
     for outer in &runs.outer {
@@ -122,7 +116,8 @@ unsafe fn whole<O: Octet, const S: usize>(base: *const u8, runs: &Runs, dst: *mu
 ///
 /// # Safety
 ///
-/// As [`pack`].
+/// The CPU must have AVX2 and F16C. Elements that masks name must be readable, and the panel
+/// writable.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn pieces<O: Octet, const S: usize>(

@@ -12,26 +12,20 @@ const LANES: usize = 16;
 /// Bytes of the widest elements.
 const MOST_BYTES: usize = 4;
 
-/// `Engine::join_halves`, of bf16 and of f32 that is rounded to it.
-///
-/// # Safety
-///
-/// As there; the CPU must have AVX-512F, BW and VL.
-pub(in crate::contract) unsafe fn join_halves(halves: &[Half; 2], grid: Grid, to: *mut u32) -> u16 {
-    let [half, _] = halves;
+/// A routine that interleaves two halves into pairs; returns what
+/// [`Engine::pack`](super::super::micro::Engine::pack) does. It needs AVX-512F, BW and VL, elements
+/// of both halves that are readable, and places of their pairs that are writable.
+type JoinFn = unsafe fn(&[Half; 2], Grid, *mut u32) -> u16;
+
+/// The routine that interleaves these halves: bf16, or f32 that is rounded to it.
+pub(in crate::contract) fn join_halves([half, _]: &[Half; 2], grid: Grid) -> JoinFn {
     match (half.from.dtype, grid.across) {
-        // SAFETY: the caller's contract.
-        (DType::BF16, 1) => unsafe { join::<Two<Bf16>, 1>(halves, grid, to) },
-        // SAFETY: the caller's contract.
-        (DType::BF16, 2) => unsafe { join::<Two<Bf16>, 2>(halves, grid, to) },
-        // SAFETY: the caller's contract.
-        (DType::BF16, _) => unsafe { join::<Two<Bf16>, 0>(halves, grid, to) },
-        // SAFETY: the caller's contract.
-        (_, 1) => unsafe { join::<Two<RoundedToBf16>, 1>(halves, grid, to) },
-        // SAFETY: the caller's contract.
-        (_, 2) => unsafe { join::<Two<RoundedToBf16>, 2>(halves, grid, to) },
-        // SAFETY: the caller's contract.
-        (_, _) => unsafe { join::<Two<RoundedToBf16>, 0>(halves, grid, to) },
+        (DType::BF16, 1) => join::<Two<Bf16>, 1>,
+        (DType::BF16, 2) => join::<Two<Bf16>, 2>,
+        (DType::BF16, _) => join::<Two<Bf16>, 0>,
+        (_, 1) => join::<Two<RoundedToBf16>, 1>,
+        (_, 2) => join::<Two<RoundedToBf16>, 2>,
+        (_, _) => join::<Two<RoundedToBf16>, 0>,
     }
 }
 
@@ -44,7 +38,8 @@ fn lanes(columns: &Range<usize>, from: usize) -> u16 {
 
 /// # Safety
 ///
-/// As [`join_halves`], for elements of `N`'s dtype, whose columns have stride `S`, or any if zero.
+/// The CPU must have AVX-512F, BW and VL. Elements of both halves must be readable, of `N`'s dtype
+/// and with columns of stride `S`, or any if zero, and the places of their pairs writable.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn join<N: Numbers, const S: usize>(halves: &[Half; 2], grid: Grid, to: *mut u32) -> u16 {
     let [one, other] = halves;
@@ -139,7 +134,7 @@ unsafe fn join<N: Numbers, const S: usize>(halves: &[Half; 2], grid: Grid, to: *
 ///
 /// # Safety
 ///
-/// As there.
+/// The CPU must have AVX-512F, BW and VL. The elements that masks name must be readable.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn apart<N: Numbers>(from: [*const u8; 2], masks: [u16; 2], across: isize) -> x86::__m512i {

@@ -20,7 +20,7 @@ pub(in crate::contract) trait Cells {
     ///
     /// # Safety
     ///
-    /// As [`Cells::load`].
+    /// `p` must be readable for the elements that the mask names.
     unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512;
     /// The same of sixteen, with another element after the last.
     ///
@@ -297,7 +297,7 @@ impl<C: Cells> Numbers for Two<C> {
 ///
 /// # Safety
 ///
-/// As [`Cells::load`].
+/// The CPU must have AVX-512F, BW and VL, and `p` be readable for the elements that the mask names.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn strided<C: Cells, const S: usize>(p: *const u8, mask: u16) -> x86::__m512 {

@@ -12,6 +12,7 @@ pub(super) mod apart;
 pub(super) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod eights;
+mod elements;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod halves;
 #[cfg(target_arch = "x86_64")]
@@ -27,200 +28,12 @@ pub(super) mod window_rows;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86;
 
-use super::micro::{Engine, Number};
-use std::ops::Range;
-use tracecast_ir::DType;
-use tracecast_ir::kernel::half;
+pub(super) use elements::{
+    Alternate, Elements, Grid, Half, Lines, MOVED, Matrices, Rows, Wider, WindowRows, apart_singly,
+    move_line, pack_singly, window_rows_singly,
+};
 
-/// Lines of an operand in memory, with strides in elements, rounded to the dtype `round`, if any.
-#[derive(Clone, Copy)]
-pub(super) struct Lines {
-    pub(super) base: *const u8,
-    pub(super) dtype: DType,
-    pub(super) round: Option<DType>,
-    /// Stride of lines.
-    pub(super) across: isize,
-    /// Stride of `k`.
-    pub(super) along: isize,
-}
-
-/// Elements in memory, of any layout.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Elements {
-    /// Address of the first one.
-    pub(super) base: *const u8,
-    pub(super) dtype: DType,
-    /// The 16-bit float to which they are rounded first.
-    pub(super) round: Option<DType>,
-}
-
-#[cfg(target_arch = "x86_64")]
-impl Elements {
-    /// True if vectors of f32 can hold them: floats of at most 32 bits, or f32 that are rounded.
-    fn become_f32(&self) -> bool {
-        match self.dtype {
-            DType::F32 => [None, Some(DType::BF16), Some(DType::F16)].contains(&self.round),
-            DType::BF16 | DType::F16 => self.round.is_none(),
-            _ => false,
-        }
-    }
-}
-
-/// Rows to deinterleave: their count, stride and elements each, and the row stride of the result.
-/// For pairs, `second` is the offset of the row that has the other steps.
-#[derive(Clone, Copy)]
-pub(in crate::contract) struct Rows {
-    pub(in crate::contract) count: usize,
-    pub(in crate::contract) along: isize,
-    pub(in crate::contract) second: Option<isize>,
-    pub(in crate::contract) elements: usize,
-    pub(in crate::contract) pitch: usize,
-}
-
-/// One half of pairs: elements in `rows` by `columns`, zeros elsewhere. `from` is row 0, column 0.
-#[derive(Clone, Debug)]
-pub(in crate::contract) struct Half {
-    pub(in crate::contract) from: Elements,
-    pub(in crate::contract) rows: Range<usize>,
-    pub(in crate::contract) columns: Range<usize>,
-}
-
-/// Strides of rows and of columns, in elements, and of rows of pairs.
-#[derive(Clone, Copy)]
-pub(in crate::contract) struct Grid {
-    pub(in crate::contract) along: isize,
-    pub(in crate::contract) across: isize,
-    pub(in crate::contract) pitch: usize,
-}
-
-/// Two-row matrices that a line reads column by column: their stride, that of rows, their columns.
-#[derive(Clone, Copy)]
-pub(in crate::contract) struct Matrices {
-    pub(in crate::contract) next: isize,
-    pub(in crate::contract) second: isize,
-    pub(in crate::contract) columns: usize,
-}
-
-/// Destination of every second number of a row, and their count.
-#[derive(Clone, Copy)]
-pub(in crate::contract) struct Alternate<T> {
-    pub(in crate::contract) to: *mut T,
-    pub(in crate::contract) count: usize,
-}
-
-impl Lines {
-    /// The part that begins at a line and a step.
-    #[inline]
-    pub(super) fn from(self, line: usize, step: usize) -> Lines {
-        self.moved(line as isize * self.across + step as isize * self.along)
-    }
-
-    /// The same, `by` elements on.
-    #[inline]
-    pub(super) fn moved(self, by: isize) -> Lines {
-        Lines { base: self.base.wrapping_offset(by * self.dtype.bytes() as isize), ..self }
-    }
-}
-
-/// Accumulator numbers that every float dtype can be read as.
-pub(super) trait Wider: Number {
-    /// The dtype of these numbers in memory.
-    const DTYPE: DType;
-
-    /// Reads one element; other dtypes than floats read as zero.
-    ///
-    /// # Safety
-    ///
-    /// `p` must be readable for an element of `dtype`.
-    unsafe fn read(dtype: DType, p: *const u8) -> Self;
-
-    /// The nearest value of a 16-bit float; the same number for other dtypes.
-    fn nearest(self, to: DType) -> Self;
-}
-
-/// # Safety
-///
-/// `p` must be readable for a `T`, any bits of which are valid.
-#[inline(always)]
-unsafe fn at<T: Copy>(p: *const u8) -> T {
-    // SAFETY: the caller's contract.
-    unsafe { p.cast::<T>().read_unaligned() }
-}
-
-impl Wider for f32 {
-    const DTYPE: DType = DType::F32;
-
-    #[inline(always)]
-    unsafe fn read(dtype: DType, p: *const u8) -> f32 {
-        match dtype {
-            // SAFETY: the caller's contract.
-            DType::F32 => unsafe { at(p) },
-            // SAFETY: the caller's contract.
-            DType::F16 => half::f16_to_f32(unsafe { at(p) }),
-            // SAFETY: the caller's contract.
-            DType::BF16 => half::bf16_to_f32(unsafe { at(p) }),
-            // SAFETY: the caller's contract.
-            DType::F64 => (unsafe { at::<f64>(p) }) as f32,
-            _ => 0.0,
-        }
-    }
-
-    #[inline(always)]
-    fn nearest(self, to: DType) -> f32 {
-        match to {
-            DType::F16 => half::round_to_f16(self),
-            DType::BF16 => half::round_to_bf16(self),
-            _ => self,
-        }
-    }
-}
-
-impl Wider for f64 {
-    const DTYPE: DType = DType::F64;
-
-    #[inline(always)]
-    unsafe fn read(dtype: DType, p: *const u8) -> f64 {
-        match dtype {
-            // SAFETY: the caller's contract.
-            DType::F64 => unsafe { at(p) },
-            // SAFETY: the caller's contract.
-            _ => f64::from(unsafe { f32::read(dtype, p) }),
-        }
-    }
-
-    #[inline(always)]
-    fn nearest(self, to: DType) -> f64 {
-        match to {
-            DType::F16 => half::round_to_f16_f64(self),
-            DType::BF16 => half::round_to_bf16_f64(self),
-            _ => self,
-        }
-    }
-}
-
-/// [`Engine::pack`], number by number, for some of the lines and steps.
-///
-/// # Safety
-///
-/// As [`Engine::pack`].
-#[inline(always)]
-pub(super) unsafe fn pack_singly<T: Wider>(
-    lines: &Lines,
-    which: Range<usize>,
-    steps: Range<usize>,
-    dst: *mut T,
-    ld: usize,
-) {
-    for p in steps {
-        for j in which.clone() {
-            // SAFETY: an element of the operand.
-            let x = unsafe { T::read(lines.dtype, lines.from(j, p).base) };
-            let x = lines.round.map_or(x, |to| x.nearest(to));
-            // SAFETY: its place.
-            unsafe { dst.wrapping_add(p * ld + j).write(x) };
-        }
-    }
-}
+use super::micro::Engine;
 
 /// Lines that are packed side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -263,6 +76,15 @@ pub(super) fn room<E: Engine>(lines: usize, width: usize, k: usize) -> usize {
     lines.next_multiple_of(width) * k.div_ceil(E::DEPTH) + 8
 }
 
+/// [`room`], or the largest number if that overflows.
+pub(super) fn room_or_most<E: Engine>(lines: usize, width: usize, k: usize) -> usize {
+    let wide = lines.checked_next_multiple_of(width).unwrap_or(usize::MAX);
+    if wide.checked_mul(k).is_none_or(|all| all > usize::MAX / 16) {
+        return usize::MAX;
+    }
+    room::<E>(lines, width, k)
+}
+
 /// Steps that are packed before the next part if adjacent lines have stride one, to read memory in
 /// order. A multiple of every engine's depth.
 const CHUNK: usize = 16;
@@ -295,7 +117,8 @@ pub(super) unsafe fn pack<E: Engine>(
 ///
 /// # Safety
 ///
-/// As there.
+/// The CPU must be the engine's. Elements must be readable for these rows at `offsets`, and `dst`
+/// writable for [`room`].
 pub(super) unsafe fn pack_apart<E: Engine>(
     from: Elements,
     row: isize,
@@ -327,71 +150,4 @@ pub(super) unsafe fn turn_sums<E: Engine>(
     let lines = Lines { base, dtype, round: None, across: ld as isize, along: 1 };
     // SAFETY: the caller's contract.
     unsafe { E::Singly::pack(&lines, columns, rows, to, columns) };
-}
-
-/// Windows that lie back to back, one for each row, in several planes.
-pub(super) struct WindowRows<'a> {
-    /// Rows, planes, and the stride of planes in elements.
-    pub(super) count: usize,
-    pub(super) planes: usize,
-    pub(super) apart: isize,
-    /// Per position of a window: the place of the first plane's numbers, and the stride of planes.
-    pub(super) places: &'a [[usize; 2]],
-    /// Prefetch distance in elements, unless the memory is cached already.
-    pub(super) ahead: Option<isize>,
-}
-
-/// [`Engine::pack_window_rows`], number by number.
-///
-/// # Safety
-///
-/// As there.
-pub(super) unsafe fn window_rows_singly<T: Wider>(
-    from: &Elements,
-    rows: &WindowRows<'_>,
-    dst: *mut T,
-) {
-    let window = rows.places.len() as isize;
-    for plane in 0..rows.planes {
-        let from = from.moved(plane as isize * rows.apart);
-        for (position, [place, step]) in rows.places.iter().enumerate() {
-            let to = dst.wrapping_add(place + plane * step);
-            // SAFETY: the caller's contract, for a position.
-            unsafe { apart_singly(&from, window, &[position as isize], rows.count, to) };
-        }
-    }
-}
-
-/// [`Engine::pack_apart`], number by number.
-///
-/// # Safety
-///
-/// As there.
-#[inline(always)]
-pub(super) unsafe fn apart_singly<T: Wider>(
-    from: &Elements,
-    row: isize,
-    offsets: &[isize],
-    count: usize,
-    dst: *mut T,
-) {
-    let Elements { dtype, round, .. } = *from;
-    let as_they_are = dtype == T::DTYPE && round.is_none();
-    for (p, offset) in offsets.iter().enumerate() {
-        let (line, to) = (from.moved(*offset), dst.wrapping_add(p * count));
-        let mut at = 0;
-        for j in 0..count {
-            let number = if as_they_are {
-                // SAFETY: an element of the operand, which is a number.
-                unsafe { line.base.cast::<T>().wrapping_offset(at).read_unaligned() }
-            } else {
-                // SAFETY: an element of the operand.
-                let number = unsafe { T::read(dtype, line.moved(at).base) };
-                round.map_or(number, |to| number.nearest(to))
-            };
-            // SAFETY: its place.
-            unsafe { to.wrapping_add(j).write(number) };
-            at += row;
-        }
-    }
 }

@@ -52,7 +52,8 @@ pub(in crate::contract) unsafe fn every_second(
 ///
 /// # Safety
 ///
-/// As [`every_second`]; the CPU must have AVX-512F and BW.
+/// The CPU must have AVX-512F and BW. The run must be readable with the elements in between, and
+/// `to` writable for it and a vector more.
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn by_sixteens(from: *const u16, length: usize, to: *mut u16) {
     for i in (0..length).step_by(LANES) {
@@ -69,7 +70,8 @@ unsafe fn by_sixteens(from: *const u16, length: usize, to: *mut u16) {
 ///
 /// # Safety
 ///
-/// As [`every_second`]; the CPU must have AVX2.
+/// The CPU must have AVX2. The run must be readable with the elements in between, and `to` writable
+/// for it.
 #[target_feature(enable = "avx2")]
 unsafe fn by_eights(from: *const u16, length: usize, to: *mut u16) {
     let low = x86::_mm256_set1_epi32(0xffff);

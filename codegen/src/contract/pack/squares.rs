@@ -25,7 +25,8 @@ pub(in crate::contract) fn are_whole(lines: &Lines, [count, k]: [usize; 2]) -> b
 ///
 /// # Safety
 ///
-/// As there; the CPU must have AVX-512F.
+/// The CPU must have AVX-512F. Lines must be readable, [`are_whole`] of them, `ld` at least
+/// `count`, and `dst` writable for `k * ld` numbers.
 pub(in crate::contract) unsafe fn pack(
     lines: &Lines,
     count: usize,
@@ -33,19 +34,20 @@ pub(in crate::contract) unsafe fn pack(
     dst: *mut f32,
     ld: usize,
 ) {
-    match lines.dtype {
-        // SAFETY: the caller's contract.
-        DType::BF16 => unsafe { turn::<2>(lines, count, k, dst.cast(), ld) },
-        // SAFETY: the caller's contract.
-        _ => unsafe { turn::<1>(lines, count, k, dst.cast(), ld) },
-    }
+    let run = match lines.dtype {
+        DType::BF16 => turn::<2>,
+        _ => turn::<1>,
+    };
+    // SAFETY: the caller's contract.
+    unsafe { run(lines, count, k, dst.cast(), ld) }
 }
 
 /// As [`pack`], with `IN_LANE` elements a lane: an f32 or two bf16.
 ///
 /// # Safety
 ///
-/// As [`pack`].
+/// The CPU must have AVX-512F. Lines must be readable, `ld` at least `count`, and `dst` writable
+/// for `k * ld` numbers.
 #[target_feature(enable = "avx512f")]
 unsafe fn turn<const IN_LANE: usize>(
     lines: &Lines,

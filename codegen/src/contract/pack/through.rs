@@ -4,28 +4,17 @@
 //! depends on the position in the window alone. So masks are made once, and a channel takes a
 //! masked load a piece.
 
-use super::super::windows::{Place, Runs, Seen};
+use super::super::windows::{MOST_PIECES, Piece, Runs, Seen};
 use super::loads::{Bf16, F16, F32, Numbers, One, RoundedToBf16, RoundedToF16, Two, least_of};
 use super::{Elements, panels};
 use core::arch::x86_64 as x86;
 use std::ops::Range;
 use tracecast_ir::DType;
 
-/// Columns of a panel: two vectors. There are no more pieces of a panel than this.
-pub(in crate::contract) const WIDTH: usize = 32;
+/// Columns of a panel: two vectors.
+const WIDTH: usize = MOST_PIECES;
 /// As many columns as a vector has lanes.
 const LANES: usize = 16;
-
-/// Columns of one run that are lanes of a vector.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::contract) struct Piece {
-    /// Index of the vector in the panel.
-    vector: usize,
-    /// Place of the first lane's column, even if the piece starts later.
-    pub(super) place: Place,
-    /// Its lanes.
-    lanes: u16,
-}
 
 /// True if [`pack_f32`] packs such columns of such elements.
 pub(in crate::contract) fn is_packed_to_f32(seen: &Seen, from: &Elements) -> bool {
@@ -48,23 +37,16 @@ pub(in crate::contract) unsafe fn pack_f32(
         return None;
     }
     let to = dst.cast();
-    match (from.dtype, from.round) {
-        // SAFETY: the caller's contract.
-        (DType::F32, None) => unsafe { pack::<One<F32>>(seen, from.base, block, runs, to) },
-        // SAFETY: the caller's contract.
-        (DType::BF16, None) => unsafe { pack::<One<Bf16>>(seen, from.base, block, runs, to) },
-        // SAFETY: the caller's contract.
-        (DType::F16, None) => unsafe { pack::<One<F16>>(seen, from.base, block, runs, to) },
-        // SAFETY: the caller's contract.
-        (DType::F32, Some(DType::BF16)) => unsafe {
-            pack::<One<RoundedToBf16>>(seen, from.base, block, runs, to)
-        },
-        // SAFETY: the caller's contract.
-        (DType::F32, Some(DType::F16)) => unsafe {
-            pack::<One<RoundedToF16>>(seen, from.base, block, runs, to)
-        },
+    let run = match (from.dtype, from.round) {
+        (DType::F32, None) => pack::<One<F32>>,
+        (DType::BF16, None) => pack::<One<Bf16>>,
+        (DType::F16, None) => pack::<One<F16>>,
+        (DType::F32, Some(DType::BF16)) => pack::<One<RoundedToBf16>>,
+        (DType::F32, Some(DType::F16)) => pack::<One<RoundedToF16>>,
         _ => return None,
     };
+    // SAFETY: the caller's contract.
+    unsafe { run(seen, from.base, block, runs, to) };
     Some(u16::MAX)
 }
 
@@ -77,7 +59,7 @@ pub(in crate::contract) fn is_packed_to_pairs(seen: &Seen) -> bool {
 ///
 /// # Safety
 ///
-/// As [`pack_f32`].
+/// The CPU must have AVX-512F, BW and VL. Data in bounds must be readable, whole panels writable.
 pub(in crate::contract) unsafe fn pack_pairs(
     seen: &Seen,
     from: Elements,
@@ -89,20 +71,18 @@ pub(in crate::contract) unsafe fn pack_pairs(
         return None;
     }
     let to = dst.cast();
-    Some(if from.dtype == DType::BF16 {
-        // SAFETY: the caller's contract.
-        unsafe { pack::<Two<Bf16>>(seen, from.base, block, runs, to) }
-    } else {
-        // SAFETY: the caller's contract.
-        unsafe { pack::<Two<RoundedToBf16>>(seen, from.base, block, runs, to) }
-    })
+    let is_bf16 = from.dtype == DType::BF16;
+    let pack = if is_bf16 { pack::<Two<Bf16>> } else { pack::<Two<RoundedToBf16>> };
+    // SAFETY: the caller vouches for the CPU, what is in bounds and the panels.
+    Some(unsafe { pack(seen, from.base, block, runs, to) })
 }
 
 /// Packs panel by panel.
 ///
 /// # Safety
 ///
-/// As [`pack_f32`], for elements of these numbers' dtype.
+/// The CPU must have AVX-512F, BW and VL. Data in bounds must be readable, of these numbers' dtype,
+/// and whole panels writable.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack<N: Numbers>(
     seen: &Seen,
@@ -121,13 +101,9 @@ unsafe fn pack<N: Numbers>(
         run = runs.cut_pieces(run, part.start..part.start + part.count);
         let period = runs.find_masks(seen);
         let to = dst.wrapping_add(part.start * depth);
-        least = if is_dense {
-            // SAFETY: the caller's contract, for a panel.
-            unsafe { panel::<N, 1>(base, runs, period, steps.len(), to, least) }
-        } else {
-            // SAFETY: as above.
-            unsafe { panel::<N, 2>(base, runs, period, steps.len(), to, least) }
-        };
+        let panel = if is_dense { panel::<N, 1> } else { panel::<N, 2> };
+        // SAFETY: the caller vouches for what is in bounds and for the panel.
+        least = unsafe { panel(base, runs, period, steps.len(), to, least) };
     }
     least_of(least)
 }
@@ -136,7 +112,8 @@ unsafe fn pack<N: Numbers>(
 ///
 /// # Safety
 ///
-/// As [`pack_f32`].
+/// The CPU must have AVX-512F, BW and VL. Elements that masks name must be readable, and the panel
+/// writable.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn panel<N: Numbers, const S: usize>(

@@ -11,31 +11,23 @@ use crate::routines;
 use core::arch::x86_64 as x86;
 use tracecast_ir::DType;
 
-/// `Engine::pack_window_rows`, sixteen rows at a time.
-///
-/// # Safety
-///
-/// As there; the CPU must have AVX-512F, BW and VL.
-pub(in crate::contract) unsafe fn by_sixteens(
-    from: &Elements,
-    rows: &WindowRows<'_>,
-    dst: *mut f32,
-) {
+/// A routine that packs windows: the first window's elements, the windows, and the destination.
+type WindowRowsFn = unsafe fn(&Elements, &WindowRows<'_>, *mut f32);
+
+/// The routine that packs these windows to f32, sixteen rows at a time.
+pub(in crate::contract) fn by_sixteens(from: &Elements) -> WindowRowsFn {
     match (from.dtype, from.round) {
-        // SAFETY: the caller's contract.
-        (DType::F32, None) => unsafe { sixteens::<One<loads::F32>>(from, rows, dst) },
-        // SAFETY: the caller's contract.
-        (DType::BF16, None) => unsafe { sixteens::<One<loads::Bf16>>(from, rows, dst) },
-        // SAFETY: the caller's contract.
-        (DType::F16, None) => unsafe { sixteens::<One<loads::F16>>(from, rows, dst) },
-        // SAFETY: the caller's contract.
-        _ => unsafe { window_rows_singly(from, rows, dst) },
+        (DType::F32, None) => sixteens::<One<loads::F32>>,
+        (DType::BF16, None) => sixteens::<One<loads::Bf16>>,
+        (DType::F16, None) => sixteens::<One<loads::F16>>,
+        _ => window_rows_singly,
     }
 }
 
 /// # Safety
 ///
-/// As [`by_sixteens`], for elements of these numbers' dtype.
+/// The CPU must have AVX-512F, BW and VL. Windows must be readable, of the dtype that is loaded,
+/// and each place writable for `rows.count` numbers.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn sixteens<N: Numbers>(from: &Elements, rows: &WindowRows<'_>, dst: *mut f32) {
     let WindowRows { count, places, .. } = *rows;
@@ -64,28 +56,21 @@ unsafe fn sixteens<N: Numbers>(from: &Elements, rows: &WindowRows<'_>, dst: *mut
     }
 }
 
-/// `Engine::pack_window_rows`, eight rows at a time.
-///
-/// # Safety
-///
-/// As there; the CPU must have AVX2 and F16C.
-pub(in crate::contract) unsafe fn by_eights(from: &Elements, rows: &WindowRows<'_>, dst: *mut f32) {
+/// The routine that packs these windows to f32, eight rows at a time.
+pub(in crate::contract) fn by_eights(from: &Elements, rows: &WindowRows<'_>) -> WindowRowsFn {
     let are_many = rows.count >= 8 && rows.places.len() >= 8;
     match (from.dtype, from.round) {
-        // SAFETY: the caller's contract.
-        (DType::F32, None) if are_many => unsafe { eights::<octets::F32>(from, rows, dst) },
-        // SAFETY: the caller's contract.
-        (DType::BF16, None) if are_many => unsafe { eights::<octets::Bf16>(from, rows, dst) },
-        // SAFETY: the caller's contract.
-        (DType::F16, None) if are_many => unsafe { eights::<octets::F16>(from, rows, dst) },
-        // SAFETY: the caller's contract.
-        _ => unsafe { window_rows_singly(from, rows, dst) },
+        (DType::F32, None) if are_many => eights::<octets::F32>,
+        (DType::BF16, None) if are_many => eights::<octets::Bf16>,
+        (DType::F16, None) if are_many => eights::<octets::F16>,
+        _ => window_rows_singly,
     }
 }
 
 /// # Safety
 ///
-/// As [`by_eights`], for elements of the octets' dtype, of at least eight rows and positions.
+/// The CPU must have AVX2 and F16C. Windows must be readable, of the dtype that is loaded, and each
+/// place writable for `rows.count` numbers. Rows and positions are eight or more.
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn eights<O: Octet>(from: &Elements, rows: &WindowRows<'_>, dst: *mut f32) {
     let WindowRows { count, places, .. } = *rows;

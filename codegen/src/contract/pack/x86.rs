@@ -1,6 +1,6 @@
 //! Packs into f32 with AVX2 and F16C: eight lines by eight steps at once.
 
-use super::{Elements, Lines, Wider, pack_singly};
+use super::{Elements, Lines, pack_singly};
 use crate::routines::{avx2_nearest_bf16 as nearest_bf16, transpose};
 use core::arch::x86_64 as x86;
 use std::ops::Range;
@@ -43,6 +43,15 @@ pub(super) trait Octet {
         unsafe { x86::_mm256_loadu_ps(all.as_ptr()) }
     }
 }
+
+/// A routine that packs `count` lines for `k` steps: lines, `count`, `k`, destination and its
+/// stride of steps. It needs AVX2 and F16C, and memory as
+/// [`Engine::pack`](super::super::micro::Engine::pack) says.
+type PackFn = unsafe fn(&Lines, usize, usize, *mut f32, usize);
+
+/// A routine that packs a line: the line, its elements, and the destination. It needs AVX2 and
+/// F16C, elements that are readable, and places that are writable.
+type PackLineFn = unsafe fn(&Elements, usize, *mut f32);
 
 pub(super) struct F32;
 pub(super) struct Bf16;
@@ -94,7 +103,7 @@ unsafe fn masked(p: *const u8, lanes: u8) -> x86::__m256 {
 ///
 /// # Safety
 ///
-/// As [`masked`].
+/// Elements that are named must be readable, and the CPU must have AVX2.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn every_second(p: *const u8, lanes: u8) -> x86::__m256 {
@@ -114,16 +123,12 @@ unsafe fn every_second(p: *const u8, lanes: u8) -> x86::__m256 {
 
 impl Octet for Bf16 {
     const BYTES: usize = 2;
-    #[inline(always)]
+    #[inline]
+    #[target_feature(enable = "avx2")]
     unsafe fn load(p: *const u8) -> x86::__m256 {
-        // SAFETY: the caller's contract.
-        let x = unsafe { x86::_mm_loadu_si128(p.cast()) };
-        // SAFETY: the caller's contract.
-        let x = unsafe { x86::_mm256_cvtepu16_epi32(x) };
-        // SAFETY: the caller's contract.
-        let x = unsafe { x86::_mm256_slli_epi32::<16>(x) };
-        // SAFETY: the caller's contract.
-        unsafe { x86::_mm256_castsi256_ps(x) }
+        // SAFETY: the caller vouches for eight elements.
+        let x = x86::_mm256_cvtepu16_epi32(unsafe { x86::_mm_loadu_si128(p.cast()) });
+        x86::_mm256_castsi256_ps(x86::_mm256_slli_epi32::<16>(x))
     }
     #[inline(always)]
     unsafe fn one(p: *const u8) -> f32 {
@@ -134,34 +139,28 @@ impl Octet for Bf16 {
 
 impl Octet for F16 {
     const BYTES: usize = 2;
-    #[inline(always)]
+    #[inline]
+    #[target_feature(enable = "avx,f16c")]
     unsafe fn load(p: *const u8) -> x86::__m256 {
-        // SAFETY: the caller's contract.
-        let x = unsafe { x86::_mm_loadu_si128(p.cast()) };
-        // SAFETY: the caller's contract.
-        unsafe { x86::_mm256_cvtph_ps(x) }
+        // SAFETY: the caller vouches for eight elements.
+        x86::_mm256_cvtph_ps(unsafe { x86::_mm_loadu_si128(p.cast()) })
     }
-    #[inline(always)]
+    #[inline]
+    #[target_feature(enable = "f16c")]
     unsafe fn one(p: *const u8) -> f32 {
-        // SAFETY: the caller's contract.
-        let x = unsafe { p.cast::<u16>().read_unaligned() };
-        // SAFETY: the caller's contract.
-        let x = unsafe { x86::_mm_cvtsi32_si128(i32::from(x)) };
-        // SAFETY: the caller's contract.
-        let x = unsafe { x86::_mm_cvtph_ps(x) };
-        // SAFETY: the caller's contract.
-        unsafe { x86::_mm_cvtss_f32(x) }
+        // SAFETY: the caller vouches for an element.
+        let x = i32::from(unsafe { p.cast::<u16>().read_unaligned() });
+        x86::_mm_cvtss_f32(x86::_mm_cvtph_ps(x86::_mm_cvtsi32_si128(x)))
     }
 }
 
 impl Octet for RoundedToBf16 {
     const BYTES: usize = 4;
-    #[inline(always)]
+    #[inline]
+    #[target_feature(enable = "avx2")]
     unsafe fn load(p: *const u8) -> x86::__m256 {
-        // SAFETY: the caller's contract.
-        let x = unsafe { F32::load(p) };
-        // SAFETY: the caller's contract.
-        unsafe { round_to_bf16(x) }
+        // SAFETY: the caller vouches for eight elements.
+        round_to_bf16(unsafe { F32::load(p) })
     }
     #[inline(always)]
     unsafe fn one(p: *const u8) -> f32 {
@@ -172,12 +171,11 @@ impl Octet for RoundedToBf16 {
 
 impl Octet for RoundedToF16 {
     const BYTES: usize = 4;
-    #[inline(always)]
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
     unsafe fn load(p: *const u8) -> x86::__m256 {
-        // SAFETY: the caller's contract.
-        let x = unsafe { F32::load(p) };
-        // SAFETY: the caller's contract.
-        unsafe { round_to_f16(x) }
+        // SAFETY: the caller vouches for eight elements.
+        round_to_f16(unsafe { F32::load(p) })
     }
     #[inline(always)]
     unsafe fn one(p: *const u8) -> f32 {
@@ -199,71 +197,49 @@ fn round_to_f16(x: x86::__m256) -> x86::__m256 {
     x86::_mm256_cvtph_ps(x86::_mm256_cvtps_ph::<{ x86::_MM_FROUND_TO_NEAREST_INT }>(x))
 }
 
-/// [`Engine::pack`](super::Engine::pack) for f32.
-///
-/// # Safety
-///
-/// As there; the CPU must have AVX2 and F16C.
-pub(in crate::contract) unsafe fn pack_f32(
-    lines: &Lines,
-    count: usize,
-    k: usize,
-    dst: *mut f32,
-    ld: usize,
-) {
+/// The routine that packs these lines to f32.
+pub(in crate::contract) fn pack_f32(lines: &Lines) -> PackFn {
     match (lines.dtype, lines.round) {
-        // SAFETY: the caller's contract.
-        (DType::F32, None) => unsafe { pack_octets::<F32>(lines, count, k, dst, ld) },
-        // SAFETY: the caller's contract.
-        (DType::BF16, None) => unsafe { pack_octets::<Bf16>(lines, count, k, dst, ld) },
-        // SAFETY: the caller's contract.
-        (DType::F16, None) => unsafe { pack_octets::<F16>(lines, count, k, dst, ld) },
-        // SAFETY: the caller's contract.
-        (DType::F32, Some(DType::BF16)) => unsafe {
-            pack_octets::<RoundedToBf16>(lines, count, k, dst, ld)
-        },
-        // SAFETY: the caller's contract.
-        (DType::F32, Some(DType::F16)) => unsafe {
-            pack_octets::<RoundedToF16>(lines, count, k, dst, ld)
-        },
-        // SAFETY: the caller's contract.
-        _ => unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) },
+        (DType::F32, None) => pack_octets::<F32>,
+        (DType::BF16, None) => pack_octets::<Bf16>,
+        (DType::F16, None) => pack_octets::<F16>,
+        (DType::F32, Some(DType::BF16)) => pack_octets::<RoundedToBf16>,
+        (DType::F32, Some(DType::F16)) => pack_octets::<RoundedToF16>,
+        _ => pack_singly,
     }
 }
 
-/// [`Engine::pack_line`](super::super::micro::Engine::pack_line) for f32.
-///
-/// # Safety
-///
-/// As there; the CPU must have AVX2 and F16C.
-pub(in crate::contract) unsafe fn pack_line_f32(line: &Elements, k: usize, dst: *mut f32) {
+/// The routine that packs this line to f32.
+pub(in crate::contract) fn pack_line_f32(line: &Elements) -> PackLineFn {
     match (line.dtype, line.round) {
-        // SAFETY: the caller's contract.
-        (DType::F32, None) => unsafe { pack_line::<F32>(line.base, k, dst) },
-        // SAFETY: the caller's contract.
-        (DType::BF16, None) => unsafe { pack_line::<Bf16>(line.base, k, dst) },
-        // SAFETY: the caller's contract.
-        (DType::F16, None) => unsafe { pack_line::<F16>(line.base, k, dst) },
-        // SAFETY: the caller's contract.
-        (DType::F32, Some(DType::BF16)) => unsafe { pack_line::<RoundedToBf16>(line.base, k, dst) },
-        // SAFETY: the caller's contract.
-        (DType::F32, Some(DType::F16)) => unsafe { pack_line::<RoundedToF16>(line.base, k, dst) },
-        _ => {
-            for p in 0..k {
-                // SAFETY: an element of the line.
-                let x = unsafe { f32::read(line.dtype, line.moved(p as isize).base) };
-                // SAFETY: its place.
-                unsafe { dst.wrapping_add(p).write(line.round.map_or(x, |to| x.nearest(to))) };
-            }
-        }
+        (DType::F32, None) => pack_line::<F32>,
+        (DType::BF16, None) => pack_line::<Bf16>,
+        (DType::F16, None) => pack_line::<F16>,
+        (DType::F32, Some(DType::BF16)) => pack_line::<RoundedToBf16>,
+        (DType::F32, Some(DType::F16)) => pack_line::<RoundedToF16>,
+        _ => line_singly,
     }
+}
+
+/// Packs a line element by element.
+///
+/// # Safety
+///
+/// The line must be readable for `k` elements, and `dst` writable for as many.
+unsafe fn line_singly(line: &Elements, k: usize, dst: *mut f32) {
+    let lines =
+        Lines { across: 0, along: 1, base: line.base, dtype: line.dtype, round: line.round };
+    // SAFETY: the caller vouches for a line and its places.
+    unsafe { pack_singly(&lines, 1, k, dst, 1) }
 }
 
 /// # Safety
 ///
-/// As [`pack_line_f32`], for elements of the octets' dtype.
+/// The CPU must have AVX2 and F16C. The line must be readable for `k` elements of the octets'
+/// dtype, and `dst` writable for as many.
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn pack_line<O: Octet>(line: *const u8, k: usize, dst: *mut f32) {
+unsafe fn pack_line<O: Octet>(line: &Elements, k: usize, dst: *mut f32) {
+    let line = line.base;
     for p in eights(k).take_while(|_| k >= 8) {
         // SAFETY: eight elements.
         let x = unsafe { O::load(line.wrapping_add(p * O::BYTES)) };
@@ -280,7 +256,8 @@ unsafe fn pack_line<O: Octet>(line: *const u8, k: usize, dst: *mut f32) {
 
 /// # Safety
 ///
-/// As [`pack_f32`], for lines of the octets' dtype.
+/// The CPU must have AVX2 and F16C. Lines must be readable, of the octets' dtype. `ld` is at least
+/// `count`, and `dst` writable for `k * ld + 8` numbers.
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn pack_octets<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) {
     if lines.across == 1 && count >= 8 {
@@ -337,7 +314,8 @@ unsafe fn pack_octets<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut
 ///
 /// # Safety
 ///
-/// As [`pack_octets`], for adjacent lines with a positive `k` stride.
+/// The CPU must have AVX2 and F16C. Lines must be adjacent and readable, of the octets' dtype, with
+/// a positive stride of `k`. `ld` is at least `count`, and `dst` writable for `k * ld` numbers.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn pack_narrow<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) {
@@ -362,7 +340,8 @@ unsafe fn pack_narrow<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut
 ///
 /// # Safety
 ///
-/// As [`pack_octets`].
+/// The CPU must have F16C. Lines must be readable for these steps, of the octets' dtype, and their
+/// places writable.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn singly<O: Octet>(

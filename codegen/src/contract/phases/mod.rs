@@ -6,15 +6,16 @@
 
 mod pack;
 
+use super::engines::with_engine;
 use super::micro::Engine;
 use super::micro::spots::Spots;
 use super::operand::Scratch;
 use super::pack::{Elements, strips, turn_sums};
 use super::prefetch::{LINE, Later};
 use super::schedule::{Chosen, Load, Schedule};
+use super::sink::Sink;
 use super::span::may_be_subnormal;
 use super::transposed::Framed;
-use super::with_engine;
 use super::workspace::Workspace;
 use crate::machine::{Cpu, InstructionSet};
 use smallvec::{SmallVec, smallvec};
@@ -42,9 +43,6 @@ pub(crate) struct Phases<'a> {
     /// How windows move.
     pub(crate) moves: [Moves; 2],
 }
-
-/// Takes the sums, without gaps, of some planes, counted through all groups, and of some rows.
-pub(crate) type Hand<'a> = dyn FnMut(Range<usize>, Range<usize>, *const u8) + 'a;
 
 /// Elements of the result that use the same positions of a window.
 struct Phase {
@@ -188,7 +186,7 @@ impl Phases<'_> {
         [x, weight]: [*const u8; 2],
         (groups, planes): (Range<usize>, Range<usize>),
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let counts = [groups.len(), planes.len()];
         if counts.contains(&0) || self.to.contains(&0) {
@@ -199,7 +197,7 @@ impl Phases<'_> {
             |scratch| {
                 with_engine!(self.cpu, self.acc(), self.in_pairs(), E => {
                     // SAFETY: the caller's contract.
-                    unsafe { self.run_with::<E>([x, weight], (groups, planes), scratch, hand) }
+                    unsafe { self.run_with::<E>([x, weight], (groups, planes), scratch, sink) }
                 });
             },
         );
@@ -207,21 +205,20 @@ impl Phases<'_> {
 
     /// # Safety
     ///
-    /// As [`Phases::run`], and the CPU must be the engine's.
+    /// The CPU must be the engine's. Operands must be readable for these groups and planes, and the
+    /// destination of sums writable.
     unsafe fn run_with<E: Engine>(
         &self,
         [x, weight]: [*const u8; 2],
         (all_groups, planes): (Range<usize>, Range<usize>),
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let (phases, width) = (self.phases::<E>(), 2 * E::LANES);
         let framed = self.framed();
         let packed = scratch.left.room::<E::Num>(self.packed::<E>());
-        let image = scratch.right.room::<E::Num>(self.image::<E>());
+        let image = scratch.right.zeroed::<E::Num>(self.image::<E>());
         let turned = scratch.filled.room::<E::Num>(self.turned::<E>());
-        // SAFETY: the room of the image; all bits zero are the number zero.
-        unsafe { image.write_bytes(0, self.image::<E>()) };
         self.list::<E>(&phases, &framed, &mut scratch.steps);
         let of_group = self.planes[0] * self.planes[1] * self.window();
         let (mut filled, mut least_right) = (None, u16::MAX);
@@ -255,7 +252,7 @@ impl Phases<'_> {
                         let places = [image.cast_const(), packed.cast_const()];
                         // SAFETY: operands are ready.
                         unsafe {
-                            self.sum_all::<E>((group, &mut part), &phases, places, scratch, hand)
+                            self.sum_all::<E>((group, &mut part), &phases, places, scratch, sink)
                         };
                     }
                     if part.planes.end == self.planes[0] {
@@ -334,14 +331,14 @@ impl Phases<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Phases::run_with`]; the image and the part's packed weights must be ready.
+    /// The CPU must be the engine's. The image and the part's packed weights must be ready.
     unsafe fn sum_all<E: Engine>(
         &self,
         (group, part): (usize, &mut Part),
         phases: &[Phase],
         [image, packed]: [*const E::Num; 2],
         scratch: &mut Scratch,
-        hand: &mut Hand<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let width = 2 * E::LANES;
         let (count, numbers) = (part.strip.len(), part.planes.len() / E::DEPTH);
@@ -377,7 +374,7 @@ impl Phases<'_> {
                 unsafe { turn_sums::<E>((sums, width), [count, n], chains) };
                 let first = group * self.planes[1];
                 let planes = first + part.strip.start..first + part.strip.end;
-                hand(planes, rows, chains.cast_const().cast());
+                sink(planes, rows, chains.cast_const().cast());
             }
         }
     }
@@ -386,7 +383,8 @@ impl Phases<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Phases::sum_all`]. Sums and chains must hold two vectors an element of these rows.
+    /// The CPU must be the engine's. The image and the part's packed weights must be ready, and
+    /// sums and chains hold two vectors an element of these rows.
     unsafe fn sum<E: Engine>(
         &self,
         (phase, part): (&Phase, &mut Part),
@@ -421,7 +419,6 @@ impl Phases<'_> {
                     places: &places[some_of],
                     add: ends && from >= most,
                     tiny: part.tiny,
-                    later: None,
                 };
                 part.later.iter_mut().for_each(Later::ask);
                 // SAFETY: the caller's contract.

@@ -1,8 +1,7 @@
 //! Packs for sub-pixel phases: the padded image of a group, and weights, sorted by phase.
 
-use super::super::correlate::{MOVED, move_line};
 use super::super::micro::{Engine, Number};
-use super::super::pack::{Elements, Lines, Matrices, WindowRows};
+use super::super::pack::{Elements, Lines, MOVED, Matrices, WindowRows, move_line};
 use super::super::prefetch::ask_bytes;
 use super::super::transposed::Framed;
 use super::{Part, Phase, Phases, seen_by};

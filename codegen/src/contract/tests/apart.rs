@@ -1,8 +1,9 @@
 //! Rows of a small stride are packed with vectors as they are number by number.
 
+use super::super::Cpu;
+use super::super::engines::with_engine;
 use super::super::micro::Engine;
 use super::super::pack::{Elements, apart_singly};
-use super::super::{Cpu, with_engine};
 use super::Tensor;
 use crate::machine::InstructionSet;
 use tracecast_ir::DType;

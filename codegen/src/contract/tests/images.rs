@@ -16,7 +16,8 @@ pub(super) fn handed_on(
     scratch: &mut Scratch,
 ) -> Vec<Option<u32>> {
     let mut found = vec![None; rows * n];
-    let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
+    let mut hand = |rows: Range<usize>, columns: Range<usize>, sums: *const u8| {
+        let (row, rows) = (rows.start, rows.len());
         for i in 0..rows * columns.len() {
             // SAFETY: the epilogue gets `rows` rows of these columns.
             let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
@@ -49,7 +50,8 @@ pub(super) fn stored<const N: usize>(
         stored: Some(Stored { first: first.cast(), ld: n, dtype: DType::F32 }),
         ..*work
     };
-    let mut hand = |row: usize, rows: usize, columns: Range<usize>, from: *const u8| {
+    let mut hand = |rows: Range<usize>, columns: Range<usize>, from: *const u8| {
+        let (row, rows) = (rows.start, rows.len());
         for i in 0..rows * columns.len() {
             let (row, column) = (row + i / columns.len(), i % columns.len());
             // SAFETY: the epilogue gets `rows` rows of these columns.
@@ -78,7 +80,7 @@ pub(super) fn rounded(
     let mut sums = vec![0x7fff_u16; rows * n + GUARD];
     let stored = Some(Stored { first: sums.as_mut_ptr().cast(), ld: n, dtype: DType::BF16 });
     let work = Correlation { stored, ..*work };
-    let mut hand = |_: usize, _: usize, _: Range<usize>, _: *const u8| panic!("is stored");
+    let mut hand = |_: Range<usize>, _: Range<usize>, _: *const u8| panic!("is stored");
     // SAFETY: the tests' tensors hold what their strides span, and each sum has a place.
     unsafe { work.run((batches, windows), at, scratch, &mut hand) };
     assert!(sums[rows * n..].iter().all(|sum| *sum == 0x7fff), "written behind all sums");

@@ -121,7 +121,8 @@ fn run(
 ) -> Vec<u64> {
     let mut out = vec![None; rows.len() * cols.len()];
     let (r0, c0, n) = (rows.start, cols.start, cols.len());
-    let mut epilogue = |row: usize, count: usize, col: usize, width: usize, sums: *const u8| {
+    let mut epilogue = |rows: Range<usize>, cols: Range<usize>, sums: *const u8| {
+        let (row, count, col, width) = (rows.start, rows.len(), cols.start, cols.len());
         for i in 0..count * width {
             let at = sums.wrapping_add(i * acc.bytes());
             let bits = if acc == DType::F64 {

@@ -104,7 +104,8 @@ fn over_lines(moves: Moves, (dtype, round): (DType, Option<DType>), acc: DType) 
     for cpu in &Cpu::all() {
         let work = OverLines { cpu, acc, a, b, lines: &of };
         let mut run = |own: Range<usize>| {
-            let mut hand = |window: usize, sums: *const u8| {
+            let mut sink = |windows: Range<usize>, _: Range<usize>, sums: *const u8| {
+                let window = windows.start;
                 for (i, channel) in own.clone().enumerate() {
                     for tap in 0..9 {
                         let sum = sums.wrapping_add((i * 9 + tap) * acc.bytes());
@@ -123,7 +124,7 @@ fn over_lines(moves: Moves, (dtype, round): (DType, Option<DType>), acc: DType) 
                 }
             };
             // SAFETY: the tests' tensors hold what their strides span.
-            unsafe { work.run(own.clone(), &at, &mut scratch, &mut hand) };
+            unsafe { work.run(own.clone(), &at, &mut scratch, &mut sink) };
         };
         run(0..1);
         run(1..CHANNELS);

@@ -46,7 +46,8 @@ pub(super) fn rounded(
     let mut stored = vec![UNTOUCHED; rows.len() * ld];
     let first: *mut u16 = stored.as_mut_ptr();
     let first = first.wrapping_sub(rows.start * ld + cols.start);
-    let mut epilogue = |row: usize, rows: usize, col: usize, cols: usize, sums: *const u8| {
+    let mut epilogue = |rows: Range<usize>, cols: Range<usize>, sums: *const u8| {
+        let (row, rows, col, cols) = (rows.start, rows.len(), cols.start, cols.len());
         for i in 0..rows * cols {
             // SAFETY: the epilogue gets `rows` by `cols` sums.
             let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };

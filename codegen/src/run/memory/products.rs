@@ -90,6 +90,14 @@ pub(in crate::run) fn keep(
     })
 }
 
+/// Takes a block of sums, as `Sink` of `contract` does.
+pub(in crate::run) type Sink<'a> = dyn FnMut(Range<usize>, Range<usize>, Address) + 'a;
+
+/// A `Sink` of `contract` that passes blocks on.
+fn by_pointer(sink: &mut Sink<'_>) -> impl FnMut(Range<usize>, Range<usize>, *const u8) {
+    move |rows, columns, sums| sink(rows, columns, Address(sums.cast_mut()))
+}
+
 /// The ranges of one contraction.
 #[derive(Clone, Debug)]
 pub(in crate::run) struct Block {
@@ -115,31 +123,29 @@ pub(in crate::run) fn correlate(
     stored: Option<(Address, usize, DType)>,
     batches_and_windows: (Range<usize>, Range<usize>),
     at: &dyn Fn(usize) -> [isize; 2],
-    epilogue: &mut dyn FnMut(usize, usize, Range<usize>, Address),
+    sink: &mut Sink<'_>,
 ) {
-    let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
-        epilogue(row, rows, columns, Address(sums.cast_mut()))
-    };
     let stored = stored.map(|(first, ld, dtype)| contract::Stored { first: first.0, ld, dtype });
     let work = contract::Correlation { stored, ..*work };
     // SAFETY: as for `contract`, for these batches and windows; sums are stored to the result.
-    with_packed(|packed| unsafe { work.run(batches_and_windows, at, packed, &mut hand) });
+    with_packed(|packed| unsafe {
+        work.run(batches_and_windows, at, packed, &mut by_pointer(sink))
+    });
 }
 
 /// Sums of transposed convolutions, for some planes of the operand, the weight and the result that
-/// begin there; see [`contract::Transposed::run`]. Those of a plane go to `hand` where they are not
+/// begin there; see [`contract::Transposed::run`]. Those of a plane go to `sink` where they are not
 /// stored as they are.
 pub(in crate::run) fn transposed(
     work: &contract::Transposed<'_>,
     [x, weight, sums]: [Address; 3],
     planes: Range<usize>,
-    hand: &mut dyn FnMut(usize, Address),
+    sink: &mut Sink<'_>,
 ) {
     let placed =
         contract::Placed { x: x.0.cast_const(), weight: weight.0.cast_const(), sums: sums.0 };
-    let mut hand = |plane: usize, sums: *const u8| hand(plane, Address(sums.cast_mut()));
     // SAFETY: as for `contract`, for these planes.
-    with_packed(|packed| unsafe { work.run(placed, planes, packed, &mut hand) });
+    with_packed(|packed| unsafe { work.run(placed, planes, packed, &mut by_pointer(sink)) });
 }
 
 /// Sums of transposed convolutions of several planes, for some groups and planes of the result in
@@ -148,14 +154,13 @@ pub(in crate::run) fn phases(
     work: &contract::Phases<'_>,
     [x, weight]: [Address; 2],
     groups_and_planes: (Range<usize>, Range<usize>),
-    hand: &mut dyn FnMut(Range<usize>, Range<usize>, Address),
+    sink: &mut Sink<'_>,
 ) {
-    let mut hand = |planes: Range<usize>, rows: Range<usize>, sums: *const u8| {
-        hand(planes, rows, Address(sums.cast_mut()))
-    };
     let operands = [x.0.cast_const(), weight.0.cast_const()];
     // SAFETY: as for `contract`, for these groups.
-    with_packed(|packed| unsafe { work.run(operands, groups_and_planes, packed, &mut hand) });
+    with_packed(|packed| unsafe {
+        work.run(operands, groups_and_planes, packed, &mut by_pointer(sink))
+    });
 }
 
 /// Sums of a contraction over positions, for some rows and channels; see
@@ -164,13 +169,10 @@ pub(in crate::run) fn over_positions(
     work: &contract::Positions<'_>,
     rows_and_channels: (Range<usize>, Range<usize>),
     k: usize,
-    epilogue: &mut dyn FnMut(Range<usize>, Range<usize>, Address),
+    sink: &mut Sink<'_>,
 ) {
-    let mut hand = |rows: Range<usize>, columns: Range<usize>, sums: *const u8| {
-        epilogue(rows, columns, Address(sums.cast_mut()))
-    };
     // SAFETY: as for `contract`, for these rows and channels.
-    with_packed(|packed| unsafe { work.run(rows_and_channels, k, packed, &mut hand) });
+    with_packed(|packed| unsafe { work.run(rows_and_channels, k, packed, &mut by_pointer(sink)) });
 }
 
 /// Sums of a contraction over lines of windows, for some lines of batches; see
@@ -179,11 +181,10 @@ pub(in crate::run) fn over_lines(
     work: &contract::OverLines<'_>,
     lines: Range<usize>,
     at: &dyn Fn(usize) -> [isize; 2],
-    epilogue: &mut dyn FnMut(usize, Address),
+    sink: &mut Sink<'_>,
 ) {
-    let mut hand = |window: usize, sums: *const u8| epilogue(window, Address(sums.cast_mut()));
     // SAFETY: as for `contract`, for these lines.
-    with_packed(|packed| unsafe { work.run(lines, at, packed, &mut hand) });
+    with_packed(|packed| unsafe { work.run(lines, at, packed, &mut by_pointer(sink)) });
 }
 
 /// Sums over some steps of a contraction over positions, of all its `rows` rows, and columns; see
@@ -204,26 +205,19 @@ pub(in crate::run) fn merge_positions(
     work: &contract::Positions<'_>,
     rows_and_k: [usize; 2],
     (sums, first): (Address, usize),
-    epilogue: &mut dyn FnMut(Range<usize>, Range<usize>, Address),
+    sink: &mut Sink<'_>,
 ) {
-    let mut hand = |rows: Range<usize>, columns: Range<usize>, sums: *const u8| {
-        epilogue(rows, columns, Address(sums.cast_mut()))
-    };
     let kept = contract::Kept { sums: sums.0, first };
     // SAFETY: the sums of all steps are there.
-    with_packed(|packed| unsafe { work.merge(rows_and_k, kept, packed, &mut hand) });
+    with_packed(|packed| unsafe { work.merge(rows_and_k, kept, packed, &mut by_pointer(sink)) });
 }
-
-/// What takes the sums of a block, each once: the first row, how many, the first column, how many,
-/// and where they are.
-pub(in crate::run) type Epilogue<'a> = dyn FnMut(usize, usize, usize, usize, Address) + 'a;
 
 /// What becomes of the sums of a block: an epilogue gets them, or they are stored from that address
 /// on, rows a stride apart.
 pub(in crate::run) enum Finish<'a> {
-    Epilogue(&'a mut Epilogue<'a>),
+    Epilogue(&'a mut Sink<'a>),
     /// They are rounded to bf16 and stored by the epilogue, or from that address on.
-    Rounded(&'a mut Epilogue<'a>, Address, usize),
+    Rounded(&'a mut Sink<'a>, Address, usize),
     Store(Address, usize),
 }
 
@@ -246,16 +240,11 @@ pub(in crate::run) fn contract(
             contract::contract(cpu, acc, rows, cols, k, &a, &b, packed, prefetched, finish)
         });
     };
-    let (epilogue, rounded) = match finish {
-        Finish::Store(to, row) => return run(contract::Finish::Store(to.0, row)),
-        Finish::Rounded(epilogue, to, row) => (epilogue, Some((to, row))),
-        Finish::Epilogue(epilogue) => (epilogue, None),
-    };
-    let mut epilogue = |row: usize, rows: usize, col: usize, cols: usize, sums: *const u8| {
-        epilogue(row, rows, col, cols, Address(sums.cast_mut()))
-    };
-    match rounded {
-        Some((to, row)) => run(contract::Finish::Rounded(&mut epilogue, to.0, row)),
-        None => run(contract::Finish::Epilogue(&mut epilogue)),
+    match finish {
+        Finish::Store(to, row) => run(contract::Finish::Store(to.0, row)),
+        Finish::Rounded(sink, to, row) => {
+            run(contract::Finish::Rounded(&mut by_pointer(sink), to.0, row));
+        }
+        Finish::Epilogue(sink) => run(contract::Finish::Epilogue(&mut by_pointer(sink))),
     }
 }

@@ -2,9 +2,10 @@
 
 use super::super::super::prefetch::{LINE, ask};
 use super::super::alternating::Interleave;
-use super::super::avx2::nearest_without_nan;
+use super::super::avx2::{in_quarters, nearest_without_nan, parities};
+use super::super::strip::{Bf16, Cell, Same};
 use super::super::sweep::{Sight, TAPS, There};
-use super::super::{Bf16, Cell, Same, Vector};
+use super::super::vector::Vector;
 use super::{Planes, unrolled};
 use core::arch::x86_64::{self as x86, __m256 as V};
 
@@ -37,7 +38,7 @@ trait Cells<const S: usize, const BACK: bool>: Sight<V> {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The CPU must have AVX2, and `to` must be writable for them.
     unsafe fn round(_to: *mut u8, _sums: Both) {
         unreachable!("products of f32 are not rounded here")
     }
@@ -100,23 +101,21 @@ impl Cells<2, false> for Same {
             // SAFETY: the caller's contract.
             let high = unsafe { near(from.wrapping_add(LANES * 4), high, is_whole) };
             // SAFETY: the CPU has AVX2.
-            seen[c] = [unsafe { x86::_mm256_shuffle_ps::<0x88>(low, high) }; 2];
+            let [even, odd] = unsafe { parities(low, high) };
+            seen[c] = [even; 2];
             if c == 1 {
-                // SAFETY: as above.
-                seen[2] = [unsafe { x86::_mm256_shuffle_ps::<0xdd>(low, high) }; 2];
+                seen[2] = [odd; 2];
             }
         }
         seen
     }
 
-    #[inline(always)]
+    #[inline]
+    #[target_feature(enable = "avx2")]
     unsafe fn store(to: *mut u8, [sums, _]: Both) {
-        // SAFETY: the CPU has AVX2.
-        let pairs = unsafe { x86::_mm256_castps_pd(sums) };
-        // SAFETY: as above.
-        let pairs = unsafe { x86::_mm256_permute4x64_pd::<0xd8>(pairs) };
-        // SAFETY: the caller's contract.
-        unsafe { x86::_mm256_storeu_pd(to.cast(), pairs) }
+        let sums = in_quarters(sums);
+        // SAFETY: the caller vouches for the places of eight sums.
+        unsafe { sums.store(to.cast()) }
     }
 }
 
@@ -128,19 +127,11 @@ impl Cells<2, false> for Same {
 #[inline(always)]
 unsafe fn apart(from: *const u8, there: There, is_whole: bool) -> Both {
     if !is_whole && there.mask != 0xffff {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller vouches for the elements that are there.
         return unsafe { <Bf16 as Sight<V>>::apart(from, there) };
     }
-    // SAFETY: the caller's contract.
-    let both = unsafe { x86::_mm256_loadu_si256(from.cast()) };
-    // SAFETY: the CPU has AVX2, as for all of this module.
-    let even = unsafe { x86::_mm256_slli_epi32::<16>(both) };
-    // SAFETY: as above.
-    let high_halves = unsafe { x86::_mm256_set1_epi32(0xffff << 16) };
-    // SAFETY: as above.
-    let odd = unsafe { x86::_mm256_and_si256(both, high_halves) };
-    // SAFETY: as above.
-    [even, odd].map(|bits| unsafe { x86::_mm256_castsi256_ps(bits) })
+    // SAFETY: all of them are there.
+    unsafe { <Bf16 as Cell<V>>::load_two(from, 0) }
 }
 
 /// Two vectors hold even and odd outputs: both read even and odd elements of a row.
@@ -197,17 +188,14 @@ impl Cells<2, false> for Bf16 {
         unsafe { sums.store(to.cast()) }
     }
 
-    #[inline(always)]
+    #[inline]
+    #[target_feature(enable = "avx2")]
     unsafe fn round(to: *mut u8, [sums, _]: Both) {
-        // SAFETY: the CPU has AVX2.
-        let bits = unsafe { x86::_mm256_srli_epi32::<16>(nearest_without_nan(sums)) };
-        // SAFETY: as above.
-        let low = unsafe { x86::_mm256_castsi256_si128(bits) };
-        // SAFETY: as above.
-        let high = unsafe { x86::_mm256_extracti128_si256::<1>(bits) };
-        // SAFETY: as above.
-        let bits = unsafe { x86::_mm_packus_epi32(low, high) };
-        // SAFETY: the caller's contract.
+        let bits = x86::_mm256_srli_epi32::<16>(nearest_without_nan(sums));
+        let (low, high) =
+            (x86::_mm256_castsi256_si128(bits), x86::_mm256_extracti128_si256::<1>(bits));
+        let bits = x86::_mm_packus_epi32(low, high);
+        // SAFETY: the caller vouches for the places of eight sums.
         unsafe { x86::_mm_storeu_si128(to.cast(), bits) }
     }
 }
@@ -224,34 +212,33 @@ pub(in crate::contract) const fn windows(is_bf16: bool, step: usize) -> usize {
 /// The CPU must have AVX2 and FMA. What is in bounds must be readable, and sums writable. Lines
 /// have at least [`windows`] outputs, and rows at least eight elements.
 pub(in crate::contract) unsafe fn sum(planes: &Planes<'_>, step: usize, is_bf16: [bool; 2]) {
-    match (step, planes.dilation[1] < 0) {
-        // SAFETY: the caller's contract.
-        (1, false) => unsafe { of::<1, false>(planes, is_bf16) },
-        // SAFETY: the caller's contract.
-        (1, true) => unsafe { of::<1, true>(planes, is_bf16) },
-        // SAFETY: the caller's contract.
-        (2, false) => unsafe { of::<2, false>(planes, is_bf16) },
+    let of = match (step, planes.dilation[1] < 0) {
+        (1, false) => of::<1, false>,
+        (1, true) => of::<1, true>,
+        (2, false) => of::<2, false>,
         _ => unreachable!("no windows {step} apart"),
-    }
+    };
+    // SAFETY: the caller vouches for the CPU, and for what the channels read and write.
+    unsafe { of(planes, is_bf16) }
 }
 
 /// # Safety
 ///
-/// As [`sum`].
+/// The CPU must have AVX2 and FMA. What is in bounds must be readable, and sums writable. Lines
+/// have at least [`windows`] outputs, and rows at least eight elements.
 unsafe fn of<const S: usize, const BACK: bool>(planes: &Planes<'_>, is_bf16: [bool; 2])
 where
     Same: Cells<S, BACK>,
     Bf16: Cells<S, BACK>,
 {
+    let lines = match is_bf16 {
+        [false, _] => lines::<Same, S, BACK, false>,
+        [true, false] => lines::<Bf16, S, BACK, false>,
+        [true, true] => lines::<Bf16, S, BACK, true>,
+    };
     for plane in 0..planes.count {
-        match is_bf16 {
-            // SAFETY: the caller's contract.
-            [false, _] => unsafe { lines::<Same, S, BACK, false>(planes, plane) },
-            // SAFETY: the caller's contract.
-            [true, false] => unsafe { lines::<Bf16, S, BACK, false>(planes, plane) },
-            // SAFETY: the caller's contract.
-            [true, true] => unsafe { lines::<Bf16, S, BACK, true>(planes, plane) },
-        }
+        // SAFETY: the caller vouches for the CPU, and for what the channels read and write.
+        unsafe { lines(planes, plane) }
     }
 }
 
@@ -259,7 +246,8 @@ where
 ///
 /// # Safety
 ///
-/// As there.
+/// The CPU must have AVX2 and FMA. What is in bounds of the plane must be readable, and its sums
+/// writable. Lines have at least [`windows`] outputs, and rows at least eight elements.
 #[target_feature(enable = "avx2,fma")]
 unsafe fn lines<C: Cells<S, BACK>, const S: usize, const BACK: bool, const ROUNDS: bool>(
     s: &Planes<'_>,
@@ -318,7 +306,8 @@ impl Strip<'_> {
     ///
     /// # Safety
     ///
-    /// As [`lines`].
+    /// The CPU must have AVX2 and FMA. What is in bounds must be readable, all of it if `WHOLE`,
+    /// and sums writable.
     #[inline(always)]
     unsafe fn sum<
         C: Cells<S, BACK>,
@@ -361,7 +350,7 @@ impl Strip<'_> {
     ///
     /// # Safety
     ///
-    /// As [`lines`].
+    /// The CPU must have AVX2 and FMA. What is in bounds must be readable, all of it if `WHOLE`.
     #[inline(always)]
     unsafe fn step<C: Cells<S, BACK>, const S: usize, const BACK: bool, const WHOLE: bool>(
         &self,
@@ -400,7 +389,7 @@ impl Strip<'_> {
 ///
 /// # Safety
 ///
-/// As [`Cells::store`].
+/// The CPU must have AVX2, and `to` must be writable for them.
 #[inline(always)]
 unsafe fn put<C: Cells<S, BACK>, const S: usize, const BACK: bool, const ROUNDS: bool>(
     to: *mut u8,

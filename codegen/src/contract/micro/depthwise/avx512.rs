@@ -1,8 +1,8 @@
 //! AVX-512 microkernels of depthwise convolutions, 3 × 3 or 5 × 5, which read the input in place.
 
-use super::super::super::image::SHORT;
 use super::super::super::pack::loads::{Bf16, Cells, F32, even, first};
 use super::super::super::prefetch::{LINE, ask};
+use super::super::SHORT;
 use super::{MOST_PLANES, Planes, unrolled};
 use crate::routines::to_bf16;
 use core::arch::x86_64 as x86;
@@ -27,14 +27,14 @@ pub(in crate::contract) trait Loads: Cells {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// `from` must be readable for the elements that the mask names.
     unsafe fn apart(from: [*const u8; 2], halves: bool, mask: u32) -> [x86::__m512; 2];
 
     /// Loads those at even places; `next` are those at even places from two elements later on.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// `from` must be readable for the elements that the mask names.
     unsafe fn even(from: [*const u8; 2], halves: bool, mask: u32, next: x86::__m512)
     -> x86::__m512;
 }
@@ -194,58 +194,46 @@ pub(in crate::contract) unsafe fn sum(
     [taps, step]: [usize; 2],
     [is_bf16, to_bf16]: [bool; 2],
 ) {
-    match (is_bf16, to_bf16) {
-        // SAFETY: the caller's contract.
-        (false, false) => unsafe { of::<F32, F32>(planes, [taps, step]) },
-        // SAFETY: the caller's contract.
-        (false, true) => unsafe { of::<F32, Bf16>(planes, [taps, step]) },
-        // SAFETY: the caller's contract.
-        (true, false) => unsafe { of::<Bf16, F32>(planes, [taps, step]) },
-        // SAFETY: the caller's contract.
-        (true, true) => unsafe { of::<Bf16, Bf16>(planes, [taps, step]) },
-    }
+    let run = match (is_bf16, to_bf16) {
+        (false, false) => of::<F32, F32>,
+        (false, true) => of::<F32, Bf16>,
+        (true, false) => of::<Bf16, F32>,
+        (true, true) => of::<Bf16, Bf16>,
+    };
+    // SAFETY: the caller's contract.
+    unsafe { run(planes, [taps, step]) }
 }
 
 /// # Safety
 ///
-/// As [`sum`].
+/// The CPU must have AVX-512F, BW and VL. What is in bounds must be readable, and sums writable.
 unsafe fn of<C: Loads, O: Stores>(planes: &Planes<'_>, [taps, step]: [usize; 2]) {
     let halves = planes.counts[1] <= SHORT;
     let vectors = if halves { planes.count.div_ceil(2) } else { planes.count };
-    match (taps, step, halves, vectors) {
-        // SAFETY: the caller's contract.
-        (3, 1, false, 1) => unsafe { lines::<C, O, 3, 1, 1, false>(planes) },
-        // SAFETY: the caller's contract.
-        (3, 1, false, 2) => unsafe { lines::<C, O, 3, 1, 2, false>(planes) },
-        // SAFETY: the caller's contract.
-        (3, 2, false, 1) => unsafe { lines::<C, O, 3, 2, 1, false>(planes) },
-        // SAFETY: the caller's contract.
-        (3, 2, false, 2) => unsafe { lines::<C, O, 3, 2, 2, false>(planes) },
-        // SAFETY: the caller's contract.
-        (3, 2, true, 1) => unsafe { lines::<C, O, 3, 2, 1, true>(planes) },
-        // SAFETY: the caller's contract.
-        (3, 2, true, 2) => unsafe { lines::<C, O, 3, 2, 2, true>(planes) },
-        // SAFETY: the caller's contract.
-        (5, 1, false, 1) => unsafe { lines::<C, O, 5, 1, 1, false>(planes) },
-        // SAFETY: the caller's contract.
-        (5, 1, false, 2) => unsafe { lines::<C, O, 5, 1, 2, false>(planes) },
-        // SAFETY: the caller's contract.
-        (5, 2, false, 1) => unsafe { lines::<C, O, 5, 2, 1, false>(planes) },
-        // SAFETY: the caller's contract.
-        (5, 2, false, 2) => unsafe { lines::<C, O, 5, 2, 2, false>(planes) },
-        // SAFETY: the caller's contract.
-        (5, 2, true, 1) => unsafe { lines::<C, O, 5, 2, 1, true>(planes) },
-        // SAFETY: the caller's contract.
-        (5, 2, true, 2) => unsafe { lines::<C, O, 5, 2, 2, true>(planes) },
+    let run = match (taps, step, halves, vectors) {
+        (3, 1, false, 1) => lines::<C, O, 3, 1, 1, false>,
+        (3, 1, false, 2) => lines::<C, O, 3, 1, 2, false>,
+        (3, 2, false, 1) => lines::<C, O, 3, 2, 1, false>,
+        (3, 2, false, 2) => lines::<C, O, 3, 2, 2, false>,
+        (3, 2, true, 1) => lines::<C, O, 3, 2, 1, true>,
+        (3, 2, true, 2) => lines::<C, O, 3, 2, 2, true>,
+        (5, 1, false, 1) => lines::<C, O, 5, 1, 1, false>,
+        (5, 1, false, 2) => lines::<C, O, 5, 1, 2, false>,
+        (5, 2, false, 1) => lines::<C, O, 5, 2, 1, false>,
+        (5, 2, false, 2) => lines::<C, O, 5, 2, 2, false>,
+        (5, 2, true, 1) => lines::<C, O, 5, 2, 1, true>,
+        (5, 2, true, 2) => lines::<C, O, 5, 2, 2, true>,
         _ => unreachable!("no {taps} positions {step} apart of {} planes", planes.count),
-    }
+    };
+    // SAFETY: the caller's contract.
+    unsafe { run(planes) }
 }
 
 /// As [`sum`], `K` by `K` at stride `S`, in `V` vectors: of a channel each, or of two halves each.
 ///
 /// # Safety
 ///
-/// As there.
+/// The CPU must have AVX-512F, BW and VL. What is in bounds must be readable, and sums writable.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn lines<
     C: Loads,

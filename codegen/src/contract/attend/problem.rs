@@ -1,0 +1,100 @@
+//! [`Problem`]: the arguments of attention, how threads share it, and the workspace of a thread.
+
+use super::operands::{Dropped, Place};
+use crate::machine::{Cpu, InstructionSet};
+use crate::routines::Tiles;
+use std::ops::Range;
+use tracecast_ir::kernel::attention::{Extents, KEYS, LANES, Pass};
+
+/// Queries of a tile.
+pub(crate) const QUERIES: usize = 64;
+
+/// Stride of rows of scores: not a power of two, whose rows would share cache sets.
+pub(super) const SCORES: usize = KEYS + LANES;
+
+/// Arguments of one launch of attention.
+#[derive(Clone, Copy)]
+pub(crate) struct Problem<'a> {
+    pub(crate) cpu: &'a Cpu,
+    /// The sizes.
+    pub(crate) extents: Extents<usize>,
+    /// Which results there are.
+    pub(crate) pass: Pass,
+    /// Queries, keys and values.
+    pub(crate) operands: [Place; 3],
+    /// A mask that is added to scores, or truth values.
+    pub(crate) mask: Option<Place>,
+    /// Dropout.
+    pub(crate) drop: Option<Dropped>,
+    /// Backward: the result's gradient, log-sum-exps, what is subtracted from gradients of weights.
+    pub(crate) given: Option<[Place; 3]>,
+    /// The results.
+    pub(crate) results: [Place; 3],
+    /// Each query attends to the keys up to its own position.
+    pub(crate) causal: bool,
+    /// What scores are multiplied by.
+    pub(crate) scale: f64,
+}
+
+/// Work item of a thread: one head of keys, and all heads of queries that share it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unit {
+    /// Index in the batch.
+    pub(crate) batch: usize,
+    /// The head of keys.
+    pub(crate) shared: usize,
+    /// Queries from a multiple of [`QUERIES`] on; all of them for gradients of keys.
+    pub(crate) queries: Range<usize>,
+    /// Keys: all of them, unless gradients of keys alone are computed.
+    pub(crate) keys: Range<usize>,
+    /// Backward: which gradients are computed.
+    pub(crate) gradients: Gradients,
+}
+
+/// Gradients that a unit computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gradients {
+    /// All of them.
+    All,
+    /// Those of queries.
+    OfQueries,
+    /// Those of keys and values.
+    OfKeys,
+}
+
+impl Problem<'_> {
+    pub(super) fn instructions(&self) -> InstructionSet {
+        self.cpu.instructions
+    }
+
+    pub(super) fn tiles(&self) -> &'static Tiles {
+        Tiles::of(self.cpu.instructions)
+    }
+
+    /// Keys that the queries before `end` attend to.
+    pub(super) fn seen(&self, end: usize) -> usize {
+        if self.causal { self.extents.keys.min(end) } else { self.extents.keys }
+    }
+
+    /// Heads of queries that share one of keys.
+    pub(super) fn group(&self) -> usize {
+        self.extents.heads.checked_div(self.extents.shared).unwrap_or(1)
+    }
+}
+
+/// A bump allocator over the workspace.
+pub(super) struct Memory<'a, N>(pub(super) &'a mut [N]);
+
+impl<'a, N> Memory<'a, N> {
+    pub(super) fn take(&mut self, count: usize) -> &'a mut [N] {
+        let all = std::mem::take(&mut self.0);
+        let (taken, rest) = all.split_at_mut(count.next_multiple_of(LANES));
+        self.0 = rest;
+        taken
+    }
+}
+
+/// The numbers that [`Memory::take`] takes for pieces of these sizes.
+pub(super) fn taken(pieces: &[usize]) -> usize {
+    pieces.iter().map(|count| count.next_multiple_of(LANES)).sum()
+}
