@@ -1,6 +1,6 @@
 //! Makes the [`Choices`]: what code does differently if its working set fits a cache of this
-//! machine. Chosen before any code is emitted, so that all questions about sizes with names have
-//! been asked when code is looked for.
+//! machine. Chosen before any code is emitted, so that all facts about named sizes are known
+//! when the code cache is queried.
 
 use super::emitter::Choices;
 use super::{prefetch, row_pairs};

@@ -29,11 +29,11 @@ pub(super) const LANE_BYTES: i64 = 8 * LANES as i64;
 pub(crate) struct Choices {
     /// How many rows are worked on at a time.
     pub(super) rows: usize,
-    /// Results go past the caches.
+    /// Results are written with streaming stores.
     pub(super) streams: bool,
-    /// Lines of results are asked for a pass before they are written.
+    /// Cache lines of results are prefetched one pass before they are written.
     pub(super) prefetches: bool,
-    /// Rows of a table are asked for some rows before they are taken.
+    /// Rows of a table are prefetched some rows before they are read.
     pub(super) takes_ahead: bool,
 }
 

@@ -93,15 +93,14 @@ impl Emitter<'_> {
     }
 }
 
-/// True if lines of results are to be asked for.
+/// True if cache lines of results are to be prefetched.
 pub(super) fn pays(target: &Target, plan: &Plan, facts: &Facts) -> bool {
     plan.stages.iter().any(|stage| !results(plan, stage).is_empty())
         && row_bytes(plan).is_some_and(|bytes| bytes <= ROOM)
         && !plan.goes_over_less(target.core_cache, facts)
 }
 
-/// True if rows of a table are to be asked for before they are taken: it is too large for a cache
-/// of the core.
+/// True if rows of a table are to be prefetched: it is too large for a cache of the core.
 pub(super) fn takes_ahead(target: &Target, plan: &Plan, facts: &Facts) -> bool {
     let far = |asked: &Asked| {
         let tables = plan.loads.iter().filter(|source| source.slot == asked.slot);

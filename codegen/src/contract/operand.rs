@@ -4,7 +4,7 @@ use super::micro::{Engine, Number};
 use super::pack::{Elements, Lines, Matrices, Wider, pack, pack_apart, strips};
 use super::panels::Panels;
 use super::schedule::Load;
-use super::windows::{Brought, Runs, Seen, bring, brought, grow};
+use super::windows::{Gathered, Runs, Seen, gather, gathered_elements, grow};
 use super::workspace::Workspace;
 use crate::error::no_memory;
 use std::ops::Range;
@@ -136,17 +136,17 @@ impl Operand<'_> {
                 Some(Lines { base, dtype, round: None, across, along })
             }
             Source::Windows { base, dtype, round, seen } => {
-                let to = filled.room::<T>(brought(lines.len(), k.len())).cast::<u8>();
+                let to = filled.room::<T>(gathered_elements(lines.len(), k.len())).cast::<u8>();
                 let ranges = if self.columns { (k, lines) } else { (lines, k) };
                 let block = match dtype.bytes() {
                     // SAFETY: the caller's contract; `to` has room in numbers at least as wide.
-                    2 => unsafe { bring::<u16>(seen, base.cast(), ranges, runs, to.cast()) },
+                    2 => unsafe { gather::<u16>(seen, base.cast(), ranges, runs, to.cast()) },
                     // SAFETY: as above.
-                    4 => unsafe { bring::<u32>(seen, base.cast(), ranges, runs, to.cast()) },
+                    4 => unsafe { gather::<u32>(seen, base.cast(), ranges, runs, to.cast()) },
                     // SAFETY: as above.
-                    _ => unsafe { bring::<u64>(seen, base.cast(), ranges, runs, to.cast()) },
+                    _ => unsafe { gather::<u64>(seen, base.cast(), ranges, runs, to.cast()) },
                 };
-                let Brought { row, column } = block;
+                let Gathered { row, column } = block;
                 let (row, col) = (row as isize, column as isize);
                 let (across, along) = if self.columns { (col, row) } else { (row, col) };
                 Some(Lines { base: to.cast_const(), dtype, round, across, along })
@@ -232,7 +232,7 @@ impl Operand<'_> {
     pub(super) fn filled(&self, lines: usize, steps: usize) -> usize {
         match self.source {
             Source::Fill { .. } => lines.saturating_mul(steps),
-            Source::Windows { .. } => brought(lines, steps),
+            Source::Windows { .. } => gathered_elements(lines, steps),
             Source::Matrix { .. } | Source::Packed { .. } => 0,
         }
     }

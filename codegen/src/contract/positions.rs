@@ -25,7 +25,7 @@ use super::sink::Sink;
 use super::span::may_be_subnormal;
 use super::stretch::Cut;
 use super::weight_grad::{Kept, Part, Positions};
-use super::windows::brought;
+use super::windows::gathered_elements;
 use super::workspace::Workspace;
 use crate::machine::InstructionSet;
 use smallvec::smallvec;
@@ -119,7 +119,8 @@ impl Positions<'_> {
                 [self.room_of_edges(&edges, cut.channels), 0]
             }
             Way::Packed => {
-                let line = brought(together, steps).max(brought(1, steps).saturating_add(E::LANES));
+                let line = gathered_elements(together, steps)
+                    .max(gathered_elements(1, steps).saturating_add(E::LANES));
                 [packed_line::<E>(steps).saturating_mul(cut.channels), line]
             }
             Way::Images => {

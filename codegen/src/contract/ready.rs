@@ -10,7 +10,7 @@ use super::pack::Elements;
 #[cfg(target_arch = "x86_64")]
 use super::pack::seconds::{brings_seconds, every_second};
 use super::weight_grad::{Part, Positions};
-use super::windows::{Axis, MOST_BOUNDS, Seen, brought};
+use super::windows::{Axis, MOST_BOUNDS, Seen, gathered_elements};
 use std::ops::Range;
 
 /// Channels gathered per pass.
@@ -242,7 +242,8 @@ impl Positions<'_> {
             if let Some((runs @ [count, length], apart, 2)) =
                 runs.filter(|_| brings_seconds(self.cpu.instructions, elements.dtype))
             {
-                let line = scratch.filled.room::<E::Num>(brought(1, steps.len()) + E::LANES);
+                let line =
+                    scratch.filled.room::<E::Num>(gathered_elements(1, steps.len()) + E::LANES);
                 for channel in some {
                     for nth in 0..examples {
                         let done = nth * count * length * elements.dtype.bytes();

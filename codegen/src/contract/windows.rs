@@ -284,7 +284,7 @@ fn bytes<T>(list: &Vec<T>) -> usize {
 }
 
 /// Strides of a gathered block.
-pub(super) struct Brought {
+pub(super) struct Gathered {
     /// Row stride, in elements.
     pub(super) row: usize,
     /// Column stride.
@@ -296,13 +296,13 @@ pub(super) struct Brought {
 /// # Safety
 ///
 /// `base` must be the first element. The block must be readable in bounds, `to` writable.
-pub(super) unsafe fn bring<T: Copy + Default>(
+pub(super) unsafe fn gather<T: Copy + Default>(
     seen: &Seen,
     base: *const T,
     (rows, columns): (Range<usize>, Range<usize>),
     runs: &mut Runs,
     to: *mut T,
-) -> Brought {
+) -> Gathered {
     let by_row = seen.is_by_row();
     let (outer, inner) =
         if by_row { (&seen.rows, &seen.columns) } else { (&seen.columns, &seen.rows) };
@@ -318,7 +318,7 @@ pub(super) unsafe fn bring<T: Copy + Default>(
             // SAFETY: these elements are there, and the block has room for the line.
             unsafe { cross(from, matrices, positions.clone(), to.wrapping_add(line * pitch)) };
         }
-        return Brought { row, column };
+        return Gathered { row, column };
     }
     runs.cut(inner, positions);
     let along = runs.along;
@@ -340,7 +340,7 @@ pub(super) unsafe fn bring<T: Copy + Default>(
             (first..lines.min(first + some)).for_each(|line| one(line, run));
         }
     }
-    Brought { row, column }
+    Gathered { row, column }
 }
 
 /// Transposes some positions of a line over matrices of two rows ([`Seen::crossed`]).
@@ -387,8 +387,8 @@ fn pitch(length: usize) -> usize {
     if length.is_multiple_of(SHARED) { length + PIECE } else { length }
 }
 
-/// Elements that [`bring`] writes for these counts, at most.
-pub(super) fn brought(lines: usize, positions: usize) -> usize {
+/// Elements that [`gather`] writes for these counts, at most.
+pub(super) fn gathered_elements(lines: usize, positions: usize) -> usize {
     lines.saturating_mul(pitch(positions)).max(positions.saturating_mul(pitch(lines)))
 }
 

@@ -374,7 +374,7 @@ pub(crate) struct StridedRows {
     pub(crate) size: i64,
     /// The element; never indirect. Where its guards fail the row has the fill.
     pub(crate) access: Access,
-    /// How many rows are brought at a time, neighbours in memory.
+    /// How many rows, adjacent in memory, one block gathers.
     pub(crate) rows: i64,
     /// What those rows are.
     pub(crate) neighbours: Neighbours,

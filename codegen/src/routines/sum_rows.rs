@@ -1,8 +1,8 @@
 //! Rows of a table of f32 that indices take, summed in groups of neighbours: `embedding_bag`.
 //!
 //! A group is summed block by block of its columns, which stay in registers from its first row to
-//! its last; every column is added up in order of the rows. Which row comes some rows later is
-//! known, and it is asked for.
+//! its last; every column is added up in order of the rows. Rows that
+//! come later are prefetched.
 
 use crate::status;
 use std::sync::atomic::{AtomicU64, Ordering};

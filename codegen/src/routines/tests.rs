@@ -215,7 +215,7 @@ fn random_words_depend_on_the_element_alone() {
 }
 
 /// Rows of elements of one size, each the bytes of its number.
-fn brought<const SIZE: usize>(routine: super::BringFn, n: usize, rows: usize, step: isize) {
+fn gathers<const SIZE: usize>(routine: super::GatherFn, n: usize, rows: usize, step: isize) {
     let ld = n + 3;
     let first = if step < 0 { (n - 1) * step.unsigned_abs() } else { 0 };
     let mut src = vec![0u8; (n * step.unsigned_abs() + rows + 1) * SIZE + 1];
@@ -239,15 +239,15 @@ fn brought<const SIZE: usize>(routine: super::BringFn, n: usize, rows: usize, st
 }
 
 #[test]
-fn elements_are_brought_together() {
+fn rows_are_gathered() {
     for (_, tiles) in kinds() {
         for n in [1, 7, 8, 9, 40] {
             for rows in [1, 2, 7, 8, 16, 21, 32, 64] {
                 for step in [rows as isize + 2, -3, 2] {
-                    brought::<1>(tiles.gather_rows(ElementSize::One), n, rows, step);
-                    brought::<2>(tiles.gather_rows(ElementSize::Two), n, rows, step);
-                    brought::<4>(tiles.gather_rows(ElementSize::Four), n, rows, step);
-                    brought::<8>(tiles.gather_rows(ElementSize::Eight), n, rows, step);
+                    gathers::<1>(tiles.gather_rows(ElementSize::One), n, rows, step);
+                    gathers::<2>(tiles.gather_rows(ElementSize::Two), n, rows, step);
+                    gathers::<4>(tiles.gather_rows(ElementSize::Four), n, rows, step);
+                    gathers::<8>(tiles.gather_rows(ElementSize::Eight), n, rows, step);
                 }
             }
         }
@@ -255,7 +255,7 @@ fn elements_are_brought_together() {
 }
 
 /// A row of elements of one size, some of which are there.
-fn brought_within<const SIZE: usize>(size: ElementSize, n: usize, there: [usize; 2], step: isize) {
+fn gathers_within<const SIZE: usize>(size: ElementSize, n: usize, there: [usize; 2], step: isize) {
     let [low, high] = there;
     let src: Vec<u8> = (0..3 * n * SIZE + 1).map(|i| (i * 7 + i / 251) as u8).collect();
     let mut dst = vec![0xa5u8; (n + 1) * SIZE + 1];
@@ -280,10 +280,10 @@ fn elements_that_are_not_there_are_filled() {
     for n in [1, 5, 16, 40] {
         for there in [[0, n], [0, 0], [n, n], [1, n], [n / 3, n / 2], [n / 2, n / 2]] {
             for step in [1, 2, 3] {
-                brought_within::<1>(ElementSize::One, n, there, step);
-                brought_within::<2>(ElementSize::Two, n, there, step);
-                brought_within::<4>(ElementSize::Four, n, there, step);
-                brought_within::<8>(ElementSize::Eight, n, there, step);
+                gathers_within::<1>(ElementSize::One, n, there, step);
+                gathers_within::<2>(ElementSize::Two, n, there, step);
+                gathers_within::<4>(ElementSize::Four, n, there, step);
+                gathers_within::<8>(ElementSize::Eight, n, there, step);
             }
         }
     }

@@ -14,11 +14,11 @@ pub(crate) type TileFn = unsafe extern "C" fn(src: *const u8, dst: *mut u8, n: u
 pub(crate) type RandomFn =
     unsafe extern "C" fn(dst: *mut u8, n: usize, key: i64, step: i64, stream: u32, start: u64);
 
-/// Brings rows together whose elements lie apart, of a size that the routine knows: element `p` of
-/// row `r` is at `src + p * step` and `r` elements further, and goes to element `r * ld + p` of
-/// `dst`, for `n` positions and some rows. What lies between elements of a row must be readable as
-/// well. Nothing needs to be aligned.
-pub(crate) type BringFn = unsafe extern "C" fn(
+/// Gathers strided rows into contiguous rows. The routine fixes the size of an element. Element `p`
+/// of row `r` is at `src + p * step` plus `r` elements, and goes to element `r * ld + p` of `dst`,
+/// for `n` positions of `rows` rows. The memory between elements of a row must be readable as well.
+/// Nothing needs to be aligned.
+pub(crate) type GatherFn = unsafe extern "C" fn(
     src: *const u8,
     dst: *mut u8,
     n: usize,
@@ -74,7 +74,7 @@ pub(crate) struct Tiles {
     /// Sums of rows of a table.
     pub(crate) sum_rows: SumRowsFn,
     /// Copying strided rows, for each size of an element.
-    pub(super) gather_rows: fn(ElementSize) -> BringFn,
+    pub(super) gather_rows: fn(ElementSize) -> GatherFn,
 }
 
 impl Tiles {
@@ -84,7 +84,7 @@ impl Tiles {
     }
 
     /// The routine that copies strided rows of elements of that size.
-    pub(crate) fn gather_rows(&self, size: ElementSize) -> BringFn {
+    pub(crate) fn gather_rows(&self, size: ElementSize) -> GatherFn {
         (self.gather_rows)(size)
     }
 }

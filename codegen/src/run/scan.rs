@@ -1,5 +1,4 @@
-//! Runs scans: lines are brought to panels, in which they lie side by side, some positions at a
-//! time, and their results are brought back.
+//! Runs scans: packs lines into panels block by block, scans there, and copies the results back.
 //!
 //! A position waits for the one before, and so a line alone would leave vectors idle. Sixteen lines
 //! side by side fill them, and each has the order of its own. Where the axis is the last, lines are

@@ -1,4 +1,4 @@
-//! Cases as data: a text program behind lines that say what it is.
+//! Cases as data: a text program after lines that give its name, level and tolerance.
 
 use crate::compare::Agreement;
 use crate::level::Level;

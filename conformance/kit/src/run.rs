@@ -63,7 +63,7 @@ fn run_text(case: &Case, on: &Subject, text: &str) -> Outcome {
     }
 }
 
-/// Waits for each run, and compares its outputs and the state behind it.
+/// Waits for each run, and compares its outputs and the state after it.
 fn compared(
     case: &Case,
     graph: &Graph,
@@ -94,7 +94,7 @@ fn submitted(
     wanted: &Executable,
 ) -> std::result::Result<(), String> {
     let (mut own, mut known) = (state(case, graph), state(case, graph));
-    let told = |error: Error| format!("steps given one behind another: {error}");
+    let told = |error: Error| format!("steps submitted without waiting: {error}");
     let mut given = Vec::new();
     for step in 0..case.steps {
         let inputs = inputs(case, graph, step);
@@ -134,7 +134,7 @@ fn errors(
             return Err(format!("step {step}: expected a data error, found none"));
         }
         same_state(&own, &known, Agreement::Exact)
-            .map_err(|why| format!("behind a data error: {why}"))?;
+            .map_err(|why| format!("after a data error: {why}"))?;
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ pub(crate) fn smallest(graph: &Graph, agreement: Agreement, on: &Subject) -> Str
         .collect();
     for depth in 1..=3 {
         for op in &ops {
-            let nodes = behind(&core, *op, depth);
+            let nodes = producers(&core, *op, depth);
             if nodes.len() > MOST_NODES {
                 continue;
             }
@@ -40,8 +40,8 @@ pub(crate) fn smallest(graph: &Graph, agreement: Agreement, on: &Subject) -> Str
     whole()
 }
 
-/// An op and those that it is made of, as far as that depth.
-fn behind(core: &Graph, op: NodeId, depth: usize) -> BTreeSet<NodeId> {
+/// An op and its producers up to that depth.
+fn producers(core: &Graph, op: NodeId, depth: usize) -> BTreeSet<NodeId> {
     let mut nodes = BTreeSet::from([op]);
     for _ in 1..depth {
         let read: Vec<NodeId> = nodes.iter().flat_map(|n| core.args(*n)).map(|v| v.node).collect();

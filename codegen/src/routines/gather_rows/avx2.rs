@@ -1,10 +1,10 @@
 //! Blocks of elements of 2 and 4 bytes, transposed in registers.
 
-use super::{Block, BringFn, ElementSize, bring, tell_apart};
+use super::{Block, ElementSize, GatherFn, deinterleave, gather};
 use core::arch::x86_64 as x86;
 
 /// The routine for elements of that size with AVX2.
-pub(in super::super) fn of_size(size: ElementSize) -> BringFn {
+pub(in super::super) fn of_size(size: ElementSize) -> GatherFn {
     match size {
         ElementSize::Two => two_bytes,
         ElementSize::Four => four_bytes,
@@ -22,17 +22,17 @@ unsafe extern "C" fn two_bytes(
     ld: usize,
 ) {
     let all = Block { src, dst, step, ld };
-    // SAFETY: the caller's contract is that of `bring`, whose blocks have that number of
+    // SAFETY: the caller's contract is that of `gather`, whose blocks have that number of
     // elements.
     let block = |block| unsafe { words(block) };
     if step == 2 * size_of::<u16>() as isize && (1..8).contains(&rows) && n > 0 {
         // SAFETY: as above, with the elements between.
         let apart = |block, both| unsafe { words_apart(block, both) };
         // SAFETY: as above.
-        return unsafe { tell_apart::<u16>(all, n, rows, apart) };
+        return unsafe { deinterleave::<u16>(all, n, rows, apart) };
     }
     // SAFETY: as above.
-    unsafe { bring::<u16>(all, n, rows, block) }
+    unsafe { gather::<u16>(all, n, rows, block) }
 }
 
 #[target_feature(enable = "avx2")]
@@ -45,24 +45,24 @@ unsafe extern "C" fn four_bytes(
     ld: usize,
 ) {
     let all = Block { src, dst, step, ld };
-    // SAFETY: the caller's contract is that of `bring`, whose blocks have that number of
+    // SAFETY: the caller's contract is that of `gather`, whose blocks have that number of
     // elements.
     let block = |block| unsafe { numbers(block) };
     if step == 2 * size_of::<u32>() as isize && (1..8).contains(&rows) && n > 0 {
         // SAFETY: as above, with the elements between.
         let apart = |block, both| unsafe { numbers_apart(block, both) };
         // SAFETY: as above.
-        return unsafe { tell_apart::<u32>(all, n, rows, apart) };
+        return unsafe { deinterleave::<u32>(all, n, rows, apart) };
     }
     // SAFETY: as above.
-    unsafe { bring::<u32>(all, n, rows, block) }
+    unsafe { gather::<u32>(all, n, rows, block) }
 }
 
 /// Eight positions of eight rows of 2 bytes each.
 ///
 /// # Safety
 ///
-/// As [`BringFn`], for a number known when compiled.
+/// As [`GatherFn`], for a number known when compiled.
 #[target_feature(enable = "avx2")]
 unsafe fn words(block: Block) {
     let mut v = [x86::_mm_setzero_si128(); 8];
@@ -96,7 +96,7 @@ unsafe fn words(block: Block) {
 ///
 /// # Safety
 ///
-/// As [`BringFn`], for a number known when compiled.
+/// As [`GatherFn`], for a number known when compiled.
 #[target_feature(enable = "avx2")]
 unsafe fn numbers(block: Block) {
     let mut v = [x86::_mm256_setzero_ps(); 8];
@@ -116,7 +116,7 @@ unsafe fn numbers(block: Block) {
 ///
 /// # Safety
 ///
-/// As [`tell_apart`](super::tell_apart).
+/// As [`deinterleave`](super::deinterleave).
 #[target_feature(enable = "avx2")]
 unsafe fn words_apart(block: Block, both: bool) {
     let [a, b] = [0, 16].map(|at| {
@@ -140,7 +140,7 @@ unsafe fn words_apart(block: Block, both: bool) {
 ///
 /// # Safety
 ///
-/// As [`tell_apart`](super::tell_apart).
+/// As [`deinterleave`](super::deinterleave).
 #[target_feature(enable = "avx2")]
 unsafe fn numbers_apart(block: Block, both: bool) {
     let [a, b] = [0, 32].map(|at| {

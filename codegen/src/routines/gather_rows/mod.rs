@@ -1,15 +1,15 @@
-//! Elements that lie apart, brought next to each other: rows that step through memory, several at a
-//! time where they are neighbours there, so that every cache line is read once. Fewer than eight
+//! Gathers rows of strided elements into contiguous rows. Rows that are adjacent in memory are
+//! gathered in blocks of eight, so that every cache line is read once. Fewer than eight
 //! rows of stride 2, as windows of two by two have, are deinterleaved in pairs.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
 
-use super::{BringFn, ElementSize};
+use super::{ElementSize, GatherFn};
 use std::ops::Range;
 
 /// The routine for elements of that size on any CPU.
-pub(super) fn portable(size: ElementSize) -> BringFn {
+pub(super) fn portable(size: ElementSize) -> GatherFn {
     match size {
         ElementSize::One => plain::<u8>,
         ElementSize::Two => plain::<u16>,
@@ -27,7 +27,7 @@ struct Block {
     ld: usize,
 }
 
-/// Portable [`BringFn`].
+/// Portable [`GatherFn`].
 unsafe extern "C" fn plain<T: Copy>(
     src: *const u8,
     dst: *mut u8,
@@ -37,19 +37,19 @@ unsafe extern "C" fn plain<T: Copy>(
     ld: usize,
 ) {
     let all = Block { src, dst, step, ld };
-    // SAFETY: the caller's contract is that of `bring`, whose blocks have that number of elements.
+    // SAFETY: the caller's contract is that of `gather`, whose blocks have that number of elements.
     let block = |block| unsafe { elements::<T>(block, 0..8, 0..8) };
     // SAFETY: as above.
-    unsafe { bring::<T>(all, n, rows, block) }
+    unsafe { gather::<T>(all, n, rows, block) }
 }
 
-/// Brings `n` positions of some rows, in blocks where there are as many.
+/// Gathers `n` positions of each row, in blocks of eight by eight where these are full.
 ///
 /// # Safety
 ///
-/// As [`BringFn`]; `block` may be called for what is inside these positions and rows.
+/// As [`GatherFn`]; `block` may be called for what is inside these positions and rows.
 #[inline(always)]
-unsafe fn bring<T: Copy>(all: Block, n: usize, rows: usize, block: impl Fn(Block)) {
+unsafe fn gather<T: Copy>(all: Block, n: usize, rows: usize, block: impl Fn(Block)) {
     let whole = rows / 8 * 8;
     for p in (0..n).step_by(8) {
         let positions = p..(p + 8).min(n);
@@ -67,19 +67,19 @@ unsafe fn bring<T: Copy>(all: Block, n: usize, rows: usize, block: impl Fn(Block
     }
 }
 
-/// Brings `n` positions of some rows that are two elements apart. A block is eight positions of a
-/// row, and of the next one where it goes elsewhere.
+/// Deinterleaves `n` positions of rows of stride 2. A block is eight positions of a row, and of the
+/// next row if that has another destination.
 ///
 /// # Safety
 ///
-/// As [`BringFn`]; `block` may be called for what is inside these positions and rows, and the
+/// As [`GatherFn`]; `block` may be called for what is inside these positions and rows, and the
 /// elements between.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn tell_apart<T: Copy>(all: Block, n: usize, rows: usize, block: impl Fn(Block, bool)) {
+unsafe fn deinterleave<T: Copy>(all: Block, n: usize, rows: usize, block: impl Fn(Block, bool)) {
     for r in (0..rows).step_by(2) {
         let both = r + 1 < rows;
-        // What lies behind the last element of a row alone may be nobody's.
+        // Memory after the last element of a single row may belong to no one.
         let whole = if both { n } else { n - 1 } / 8 * 8;
         let own = |p: usize| Block {
             src: all.src.wrapping_add((2 * p + r) * size_of::<T>()),
@@ -100,7 +100,7 @@ unsafe fn tell_apart<T: Copy>(all: Block, n: usize, rows: usize, block: impl Fn(
 ///
 /// # Safety
 ///
-/// As [`BringFn`], for these positions and rows.
+/// As [`GatherFn`], for these positions and rows.
 #[inline(always)]
 unsafe fn elements<T: Copy>(block: Block, positions: Range<usize>, rows: Range<usize>) {
     for r in rows {
