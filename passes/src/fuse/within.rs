@@ -11,7 +11,7 @@
 use super::forecast::Forecast;
 use std::borrow::Cow;
 use std::ops::Range;
-use tracecast_ir::hash::FxHashMap;
+use tracecast_ir::hash::{FxHashMap, FxHashSet};
 use tracecast_ir::kernel::build::{self, Built, Context, Group, domain, form, is_row, lowering};
 use tracecast_ir::kernel::update::predicated;
 use tracecast_ir::kernel::{FormKind, KernelLimits};
@@ -137,11 +137,14 @@ impl<'g> Cutting<'g> {
 /// The members that a member reads, behind what is rematerialised: with the flag under which its
 /// kernel may be launched.
 fn reads(graph: &Graph, forecast: &Forecast, group: &Group, member: NodeId) -> Vec<NodeId> {
-    let mut read = Vec::new();
+    let (mut read, mut seen) = (Vec::new(), FxHashSet::default());
     let flag = predicated(graph, ValueId { node: member, result: 0 });
     let flag = flag.map(|(found, _)| found.node);
     let mut todo: Vec<NodeId> = graph.args(member).iter().map(|a| a.node).chain(flag).collect();
     while let Some(node) = todo.pop() {
+        if !seen.insert(node) {
+            continue;
+        }
         if group.members.contains(&node) {
             read.push(node);
         } else if forecast.inline[node.index()] {
@@ -149,4 +152,36 @@ fn reads(graph: &Graph, forecast: &Forecast, group: &Group, member: NodeId) -> V
         }
     }
     read
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Forecast, Fused, Settings};
+    use tracecast_ir::DType;
+    use tracecast_ir::kernel::KernelLimits;
+    use tracecast_ir::text::parse;
+
+    /// Each of 64 values is read twice by the next, and none of them has a place in memory: what a
+    /// member reads is found once, not along each of 2^64 ways.
+    #[test]
+    fn a_kernel_is_cut_behind_a_long_chain_of_rematerialised_values() {
+        let mut text = "graph @g(%x: f32[8], %a: f32[8], %b: f32[8]) {
+          %0 = cast %x {to = f64} : f64[8]\n"
+            .to_owned();
+        for n in 1..=64 {
+            text += &format!("  %{n} = add %{}, %{} : f64[8]\n", n - 1, n - 1);
+        }
+        text += "  %65 = cast %64 {to = f32} : f32[8]
+          %66 = mul %65, %a : f32[8]
+          %67 = mul %66, %b : f32[8]
+          return y = %66, z = %67
+        }";
+        let limits = KernelLimits { dtypes: &[DType::F32], most_operands: 3, ..KernelLimits::NONE };
+        let settings = Settings { limits, ..Settings::default() };
+        let graph = parse(&text).unwrap();
+        let forecast = Forecast::of(&graph, &settings);
+        let fused = Fused::of(&graph, &forecast).unwrap();
+        assert_eq!(fused.kernels.len(), 2);
+        assert!(fused.kernels.iter().all(|built| limits.refuse(&built.kernel).is_none()));
+    }
 }
