@@ -2,7 +2,6 @@
 //! place.
 
 use crate::buckets::{Bucket, Filling, Work};
-use crate::device::Device;
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -233,18 +232,6 @@ impl Parts {
             }
         }
         Ok(parts)
-    }
-
-    /// An error if it exchanges values between ranks on a device with a queue: the exchanges wait
-    /// on the host.
-    pub(crate) fn fits(&self, device: &dyn Device) -> Result<()> {
-        if self.buckets.is_empty() || device.queue().is_none() {
-            return Ok(());
-        }
-        let (name, device) = (&self.name, device.name());
-        Err(Error::Plan(format!(
-            "@{name} has collectives, which run on devices without a queue: `{device}` has one"
-        )))
     }
 
     /// The kernel of a step.

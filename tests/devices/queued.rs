@@ -3,11 +3,15 @@
 
 use crate::worker::{Guest, count};
 use std::sync::Arc;
+use std::time::Duration;
 use tracecast::amp::EagerScaler;
 use tracecast::eager::{DeviceTensor, Eager, EagerOptimizer};
 use tracecast::ir::Attrs;
 use tracecast::ir::ops::elementwise::{ADD, MUL, NEG};
+use tracecast::nn::Linear;
 use tracecast::prelude::*;
+use tracecast::runtime::Collective;
+use tracecast::runtime::collective::{Group, threads};
 use tracecast::runtime::{Device, FaultKind};
 
 fn on(guest: &Arc<Guest>) -> Eager {
@@ -98,14 +102,57 @@ fn short_lived_ops_do_not_fill_a_device() {
     assert_eq!(guest.inside.in_use(), 0);
 }
 
-/// Exchanges wait on the host, which a queue is there to spare it.
+/// What became of a rank: losses and state, or why it ended.
+type Trained = tracecast::Result<(Vec<f32>, Vec<Vec<u8>>)>;
+
+/// Trains a layer on two ranks, each with the options for its number.
+fn trained_on_ranks(options: impl Fn(usize) -> Options + Sync) -> Vec<Trained> {
+    let train = |rank: Group| -> Trained {
+        let number = rank.rank();
+        let step = TrainStep::new(Linear::new(6, 3), |t, model| {
+            model.forward(t.input("x")).mean_squared_error(t.input("y"))
+        });
+        let step = step.optimizer(Sgd::new(0.1).momentum(0.9)).options(options(number)).build()?;
+        let step = step.data_parallel(rank);
+        let mut store = Store::new();
+        step.init(&mut store, 1)?;
+        let mut losses = Vec::new();
+        for at in 0..5 {
+            let x = Tensor::rand([4, 6], 2 * at + number as u64)?;
+            let y = x.slice(1, 0..3)?;
+            losses.push(step.run(&mut store, &[("x", &x), ("y", &y)])?.loss);
+        }
+        let bytes = |entry: tracecast::Result<(&str, Tensor)>| Ok(entry?.1.bytes().to_vec());
+        Ok((losses, store.iter().map(bytes).collect::<tracecast::Result<_>>()?))
+    };
+    std::thread::scope(|scope| {
+        let ranks = threads(2, Duration::from_secs(5)).into_iter();
+        let train = &train;
+        let started: Vec<_> = ranks.map(|rank| scope.spawn(move || train(rank))).collect();
+        started.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// An exchange reads behind the commands of the queue, and its results go back into it.
 #[test]
-fn a_program_with_collectives_is_refused_by_name() {
-    let text = "graph @mean(%x: f32[4]) {\n  %0 = all_reduce %x {across = \"mean\", ranks = 2} : f32[4]\n  return y = %0\n}\n";
-    let graph = tracecast::ir::text::parse(text).unwrap();
-    let said = compile(graph, &Options::new().on(Guest::new("npu:1", 1))).unwrap_err().to_string();
-    assert!(said.contains("@mean has collectives, which run on devices without a queue"), "{said}");
-    assert!(said.contains("`npu:1` has one"), "{said}");
+fn ranks_on_devices_with_queues_have_the_bits_of_the_reference() {
+    let guests = [Guest::new("npu", 2), Guest::new("npu:1", 2)];
+    let found = trained_on_ranks(|rank| Options::new().on(guests[rank].clone()));
+    let wanted = trained_on_ranks(|_| Options::new().device("reference"));
+    for (found, wanted) in found.iter().zip(&wanted) {
+        assert_eq!(found.as_ref().unwrap(), wanted.as_ref().unwrap());
+    }
+    assert!(guests.iter().all(|guest| count(&guest.inside.launches) > 0));
+}
+
+#[test]
+fn a_fault_of_one_rank_ends_the_other() {
+    let guests = [Guest::new("npu", 2), Guest::new("npu:1", 2)];
+    guests[1].inside.fail_after(4, FaultKind::Launch);
+    let ended = trained_on_ranks(|rank| Options::new().on(guests[rank].clone()));
+    let said: Vec<String> = ended.into_iter().map(|end| end.unwrap_err().to_string()).collect();
+    assert!(said[0].contains("rank 1") && said[0].contains("npu:1"), "{said:?}");
+    assert!(said[1].contains("npu:1"), "{said:?}");
 }
 
 /// Scale and flag cross between two devices once a step, however many parameters there are.

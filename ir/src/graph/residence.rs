@@ -78,6 +78,17 @@ impl Graph {
         let all = of_result(operands.iter().copied());
         operands.into_iter().map(move |operand| beside(operand, all))
     }
+
+    /// The same on the first device of each kind: equal for programs that differ in the numbers of
+    /// devices alone.
+    #[must_use]
+    pub fn on_first_devices(&self) -> Graph {
+        let mut graph = self.clone();
+        graph.ports.iter_mut().for_each(|port| port.device.ordinal = 0);
+        let sites = graph.dag.node_weights_mut().filter_map(|node| node.device.as_mut());
+        sites.for_each(|site| site.ordinal = 0);
+        graph
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::device::{Access, Arg, Bound, Device, Landing, Launch, Made, Queue, al
 use crate::error::{Error, Result};
 use crate::memory::{Memory, Span};
 use std::sync::{Arc, Mutex, PoisonError};
+use tracecast_ir::eval::Bytes;
 use tracecast_ir::kernel::Kernel;
 
 /// A kernel compiled by the fallback of a program.
@@ -166,17 +167,9 @@ impl AwayCall {
 
     /// Runs in the order of the queue of the device, and waits for that queue once.
     pub(super) fn give(&self, queue: &mut dyn Queue) -> Result<()> {
-        let mut landings = Vec::new();
-        for copy in self.read() {
-            let landing = Landing::of(copy.here.len)?;
-            queue.download(&copy.here, landing.clone())?;
-            landings.push((copy, landing));
-        }
-        let limit = self.device.queue().map(|queue| queue.limit()).unwrap_or_default();
-        let number = queue.record();
-        queue.timeline().wait(number, limit)?;
-        for (copy, landing) in landings {
-            self.fallback.upload(&landing.take(), &copy.there, 0)?;
+        let here = self.read().map(|copy| &copy.here);
+        for (copy, bytes) in self.read().zip(read_within(&*self.device, queue, here)?) {
+            self.fallback.upload(&bytes, &copy.there, 0)?;
         }
         self.compute()?;
         for copy in self.written() {
@@ -211,4 +204,24 @@ impl Bound for AwayCall {
         }
         Ok(())
     }
+}
+
+/// What places of a device hold behind the commands that its queue has: waits for those once.
+pub(super) fn read_within<'s>(
+    device: &dyn Device,
+    queue: &mut dyn Queue,
+    places: impl Iterator<Item = &'s Span>,
+) -> Result<Vec<Bytes>> {
+    let mut landings = Vec::new();
+    for place in places {
+        let landing = Landing::of(place.len)?;
+        if place.len > 0 {
+            queue.download(place, landing.clone())?;
+        }
+        landings.push(landing);
+    }
+    let limit = device.queue().map(|queue| queue.limit()).unwrap_or_default();
+    let number = queue.record();
+    queue.timeline().wait(number, limit)?;
+    Ok(landings.into_iter().map(Landing::take).collect())
 }

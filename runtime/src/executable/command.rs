@@ -1,6 +1,7 @@
 //! [`Command`]: what a step of a run does, tied to its places.
 
 use super::away::AwayCall;
+use super::exchange::{Begin, Finish};
 use crate::device::{Arg, Bound, Device, Queue};
 use crate::error::{Error, Result};
 use crate::memory::Span;
@@ -13,6 +14,10 @@ pub(super) enum Command {
     Run(Arc<dyn Bound>),
     /// It is a copy on the queue of the device.
     Copy(Span, Span),
+    /// Ranks begin to exchange values.
+    Begin(Begin),
+    /// It waits for what they make of them.
+    Finish(Finish),
 }
 
 impl Command {
@@ -41,6 +46,8 @@ impl Command {
     pub(super) fn bound(&self) -> Option<&dyn Bound> {
         match self {
             Command::Run(bound) => Some(&**bound),
+            Command::Begin(begin) => Some(begin),
+            Command::Finish(finish) => Some(finish),
             Command::Copy(..) => None,
         }
     }
@@ -61,6 +68,8 @@ impl Command {
                 None => queue.launch(step, bound),
             },
             Command::Copy(from, to) => queue.copy(from, to),
+            Command::Begin(begin) => begin.give(queue),
+            Command::Finish(finish) => finish.give(queue),
         }
     }
 }

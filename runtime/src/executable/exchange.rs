@@ -2,9 +2,10 @@
 //! waits for its results. Where ranks see each other's memory, the second does all of it.
 
 use super::Timing;
+use super::away::read_within;
 use crate::buckets::Bucket;
 use crate::collective::{Collective, Done, Flight, Label, Pending, Places, Reduction, Transfer};
-use crate::device::{Bound, Device};
+use crate::device::{Bound, Device, Queue};
 use crate::error::{Error, Result};
 use crate::memory::Span;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -77,7 +78,10 @@ impl Ranks {
         };
         let alike = buckets.iter().all(|bucket| bucket.what == Exchange::AllReduce);
         Ranks {
-            in_memory: collective.sees_memory() && device.merges() && alike,
+            in_memory: collective.sees_memory()
+                && device.merges()
+                && device.queue().is_none()
+                && alike,
             collective,
             program,
             step: AtomicU64::new(0),
@@ -142,19 +146,43 @@ impl Bound for Begin {
     }
 
     fn run(&self) -> Result<()> {
-        let Tied { ranks, device, bucket, number, places } = &self.0;
+        let Tied { device, places, .. } = &self.0;
+        self.begin(|mut data| {
+            for Span { memory, at, len } in &places.operands {
+                let (part, rest) = data.split_at_mut(*len);
+                device.download(memory, *at, part)?;
+                data = rest;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Begin {
+    /// Reads the operands behind the commands that the queue has, and waits for those.
+    pub(super) fn give(&self, queue: &mut dyn Queue) -> Result<()> {
+        let Tied { device, places, .. } = &self.0;
+        self.begin(|mut data| {
+            for bytes in read_within(&**device, queue, places.operands.iter())? {
+                let (part, rest) = data.split_at_mut(bytes.len());
+                part.copy_from_slice(&bytes);
+                data = rest;
+            }
+            Ok(())
+        })
+    }
+
+    /// Begins with the bytes of the operands, which `read` fills in; where values are reduced in
+    /// place, without.
+    fn begin(&self, read: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+        let Tied { ranks, bucket, number, places, .. } = &self.0;
         let bytes = places.bytes();
         let pending = match ranks.in_memory {
             true => None,
             false => {
                 let mut data = std::mem::take(&mut ranks.run().spare[*number]);
                 data.resize(bytes, 0);
-                let mut rest = &mut data[..];
-                for Span { memory, at, len } in &places.operands {
-                    let (part, tail) = rest.split_at_mut(*len);
-                    device.download(memory, *at, part)?;
-                    rest = tail;
-                }
+                read(&mut data)?;
                 Some(ranks.collective.start(bucket.transfer, self.0.label(), data)?)
             }
         };
@@ -172,11 +200,27 @@ impl Bound for Finish {
     }
 
     fn run(&self) -> Result<()> {
+        let device = &self.0.device;
+        self.finish(&mut |bytes, Span { memory, at, .. }| device.upload(bytes, memory, *at))
+    }
+}
+
+impl Finish {
+    /// Has the queue copy the results to the device.
+    pub(super) fn give(&self, queue: &mut dyn Queue) -> Result<()> {
+        self.finish(&mut |bytes, to| match bytes.is_empty() {
+            true => Ok(()),
+            false => queue.upload(bytes.to_vec().into(), to),
+        })
+    }
+
+    /// Waits for the results, and has `write` take those that are not in place already.
+    fn finish(&self, write: &mut dyn FnMut(&[u8], &Span) -> Result<()>) -> Result<()> {
         let Tied { ranks, number, .. } = &self.0;
         let waits = Instant::now();
         let Flight { began, ended } = match ranks.in_memory {
             true => self.reduce()?,
-            false => self.take()?,
+            false => self.take(write)?,
         };
         let mut run = ranks.run();
         let origin = run.origin;
@@ -187,9 +231,7 @@ impl Bound for Finish {
         timing.wait = Timing { start: since(waits), time: waits.elapsed() };
         Ok(())
     }
-}
 
-impl Finish {
     /// Reduces the values in place.
     fn reduce(&self) -> Result<Flight> {
         let Tied { ranks, device, bucket, number, places } = &self.0;
@@ -202,24 +244,25 @@ impl Finish {
     }
 
     /// Waits for the bytes that were exchanged, and takes them.
-    fn take(&self) -> Result<Flight> {
-        let Tied { ranks, device, bucket, number, places } = &self.0;
+    fn take(&self, write: &mut dyn FnMut(&[u8], &Span) -> Result<()>) -> Result<Flight> {
+        let Tied { ranks, bucket, number, places, .. } = &self.0;
         let pending = ranks.run().flying[*number].take();
         let none = || Error::Parallel(format!("{} has not begun", bucket.name));
         let Done { data, began, ended } = ranks.collective.wait(pending.ok_or_else(none)?)?;
         let mut from = self.own_part(data.len());
-        for Span { memory, at, len } in &places.results {
+        for to in &places.results {
             match &mut from {
                 Some(from) => {
-                    device.upload(&data[*from..*from + len], memory, *at)?;
-                    *from += len;
+                    write(&data[*from..*from + to.len], to)?;
+                    *from += to.len;
                 }
-                None => device.upload(&vec![0; *len], memory, *at)?,
+                None => write(&vec![0; to.len], to)?,
             }
         }
         ranks.run().spare[*number] = data;
         Ok(Flight { began, ended })
     }
+
     /// Where the part that this rank keeps begins in what the ranks made of their bytes; `None` if
     /// it keeps nothing of it.
     fn own_part(&self, len: usize) -> Option<usize> {

@@ -64,7 +64,6 @@ impl Family {
         device: Arc<dyn Device>,
         fallback: Option<Arc<dyn Device>>,
     ) -> Result<Self> {
-        parts.fits(&*device)?;
         // For some sizes it may be that some kernels run elsewhere.
         let able = Abilities::of(&*device, fallback.is_some());
         let limits = device.capabilities().limits;

@@ -33,8 +33,7 @@ impl Program {
     /// Has a device compile the kernels.
     ///
     /// # Errors
-    /// If the device has no code for one of them, as for those whose sizes are names; if it has a
-    /// queue and the program collectives.
+    /// If the device has no code for one of them, as for those whose sizes are names.
     pub fn load(self, device: Arc<dyn Device>) -> Result<Executable> {
         self.load_with(device, None)
     }
@@ -51,7 +50,6 @@ impl Program {
         device: Arc<dyn Device>,
         fallback: Option<Arc<dyn Device>>,
     ) -> Result<Executable> {
-        self.parts.fits(&*device)?;
         if self.parts.kernels.iter().any(|kernel| !kernel.names.is_empty()) {
             return Err(Error::Plan("its sizes are names: see `Program::load_sized`".to_owned()));
         }

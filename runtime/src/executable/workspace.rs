@@ -150,12 +150,12 @@ impl Executable {
                 Work::Begin(bucket) => {
                     begun[bucket] = spans(args);
                     let places = Places { operands: begun[bucket].clone(), results: Vec::new() };
-                    Command::Run(Arc::new(Begin(self.tied(bucket, places)?)))
+                    Command::Begin(Begin(self.tied(bucket, places)?))
                 }
                 Work::Finish(bucket) => {
                     let operands = std::mem::take(&mut begun[bucket]);
                     let places = Places { operands, results: spans(args) };
-                    Command::Run(Arc::new(Finish(self.tied(bucket, places)?)))
+                    Command::Finish(Finish(self.tied(bucket, places)?))
                 }
             };
             binding.is_shared |= command.bound().is_some_and(|bound| bound.is_shared());

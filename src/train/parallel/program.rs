@@ -105,11 +105,11 @@ impl Compiled {
         };
         // What is compiled is the same for the same text, and so is the order of what ranks
         // exchange. Ranks with other rows compare what they would run with a row each.
-        let text = match given_types {
-            Some(types) => of_a_row(recipe, options, &types, rows, &share)?.to_string(),
-            None => traced.graph.to_string(),
+        let compared = match given_types {
+            Some(types) => of_a_row(recipe, options, &types, rows, &share)?.on_first_devices(),
+            None => traced.graph.on_first_devices(),
         };
-        let text = format!("{text}\n{:?}\n{}", options.passes().precision, options.bucket());
+        let text = format!("{compared}\n{:?}\n{}", options.passes().precision, options.bucket());
         let (executable, mut report) = compile_quietly(traced.graph, options)?;
         // What is compiled may differ where rows do, but what ranks exchange may not.
         let exchanges: Vec<(&str, usize)> = executable.program().exchanges().collect();
