@@ -84,7 +84,7 @@ impl Team {
             }
             Team::Processes(rank) => {
                 need_rows(split, rank.size())?;
-                let step = mode.step(settings.network, &split.train, settings.options.clone())?;
+                let step = mode.step(settings, &split.train, settings.options.clone())?;
                 train_rank(mode, &step, rank.clone(), split, settings, progress)
             }
         }
@@ -119,7 +119,7 @@ fn on_threads(
     settings: &Settings,
     progress: &ProgressBar,
 ) -> Result<Outcome, Failure> {
-    let step = mode.step(settings.network, &split.train, settings.options.clone())?;
+    let step = mode.step(settings, &split.train, settings.options.clone())?;
     let all = std::thread::scope(|scope| {
         let of_rank = |rank: Group| {
             let step = &step;

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tracecast::{CompileReport, Executable, Graph, Limits, Options, Precision, compile_reported};
 #[cfg(feature = "cpu")]
 use tracecast::{Vectors, measure_limits};
-use tracecast_ir::policy::PolicySet;
+use tracecast_ir::policy::{DeviceType, PolicySet};
 use tracecast_runtime::Device;
 
 use crate::devices;
@@ -73,6 +73,11 @@ impl Target {
             Some(folder) => options.code_cache(folder),
             None => options,
         }
+    }
+
+    /// The device type by which autocast regions name the device.
+    pub(crate) fn device_type(&self) -> Result<DeviceType, Failure> {
+        devices::device_type(&self.device).map_err(Failure::Input)
     }
 
     /// Compiles a program that was read under these policies; shows how far it is, and what is odd

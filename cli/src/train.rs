@@ -130,6 +130,7 @@ impl Train {
             seed: self.seed,
             epochs: self.epochs as usize,
             options: self.target.options().seed(self.seed),
+            device_type: self.target.device_type()?,
             save: self.save.clone(),
             load: self.load.clone(),
         };

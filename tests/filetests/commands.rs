@@ -5,7 +5,7 @@ use crate::{Case, TestFile};
 use crate::{devices, values};
 use std::fmt::Write;
 use std::sync::Arc;
-use tracecast_ir::kernel::KernelLimits;
+use tracecast_ir::kernel::{KernelLimits, Scalar};
 use tracecast_ir::policy::{DeviceType, Policy, PolicySet, Region, Target};
 use tracecast_ir::text::{DeviceKind, ParseOptions, Printer, parse_under, parse_with};
 use tracecast_ir::{DType, Graph, Stage, Verified, verify};
@@ -98,7 +98,8 @@ fn check(file: &TestFile, case: &Case) -> Result<String, String> {
 /// `test PASS [after=PASS,PASS] [no-fold] [no-forms] [optimised] [show=…] [error]`: the graph, read
 /// as it is printed after other passes, behind this one; with `error`, why this one refuses it;
 /// with `no-forms`, for a device that has code for none that there is a choice about; with
-/// `limits=numbers`, for one that holds f32 and bf16 in memory, in six operands.
+/// `limits=numbers`, for one that holds f32 and bf16 in memory, has no registers for f64, and takes
+/// six operands.
 fn pass(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&["after", "no-fold", "no-forms", "limits", "optimised", "show", "error"])?;
     let graph = parse_with(&case.text, &options(true)).map_err(|e| e.to_string())?;
@@ -302,7 +303,9 @@ pub(crate) fn pipeline_options(file: &TestFile) -> PassOptions {
     match file.option("limits") {
         Some("numbers") => {
             let dtypes: &[DType] = &[DType::F32, DType::BF16];
-            options.fusion.limits = KernelLimits { dtypes, most_operands: 6, ..KernelLimits::NONE };
+            let scalars: &[Scalar] = &[Scalar::F32, Scalar::I32, Scalar::I64, Scalar::Bool];
+            let limits = KernelLimits { dtypes, scalars, most_operands: 6, ..KernelLimits::NONE };
+            options.fusion.limits = limits;
         }
         Some(other) => panic!("`limits` knows numbers, found `{other}`"),
         None => {}

@@ -12,6 +12,7 @@ use indicatif::ProgressBar;
 use tracecast::checkpoint::Load;
 use tracecast::prelude::{AdamW, Reductions, ScalerOptions, Shorthand};
 use tracecast::{DType, Graph, Options, Store, Tensor, TrainStep};
+use tracecast_ir::policy::DeviceType;
 
 use self::network::Network;
 use crate::dataset::{Dataset, Shuffle, Split};
@@ -47,6 +48,8 @@ pub(crate) struct Settings {
     pub(crate) epochs: usize,
     /// Where the step runs.
     pub(crate) options: Options,
+    /// The device type of autocast regions there.
+    pub(crate) device_type: DeviceType,
     /// The folder in which the state is kept after every epoch.
     pub(crate) save: Option<PathBuf>,
     /// The folder with states to go on from.
@@ -110,11 +113,12 @@ impl Mode {
     /// The network with cross entropy and AdamW, in this precision.
     pub(crate) fn step(
         self,
-        network: Network,
+        settings: &Settings,
         data: &Dataset,
         options: Options,
     ) -> Result<TrainStep, Failure> {
-        let model = network.model(data)?;
+        let model = settings.network.model(data)?;
+        let device = settings.device_type.name();
         let step = TrainStep::new(model, |t, model| {
             model.forward(t.input("x")).cross_entropy(t.input("y"))
         })
@@ -122,15 +126,15 @@ impl Mode {
         .options(options);
         let step = match self {
             Mode::F32 => step,
-            Mode::Bf16 => step.autocast("cpu", DType::BF16),
-            Mode::F16 => step.autocast("cpu", DType::F16).scaler(ScalerOptions::default()),
+            Mode::Bf16 => step.autocast(device, DType::BF16),
+            Mode::F16 => step.autocast(device, DType::F16).scaler(ScalerOptions::default()),
         };
         Ok(step.build()?)
     }
 
     /// The step as it is traced for a whole batch.
     pub(crate) fn graph(self, split: &Split, settings: &Settings) -> Result<Graph, Failure> {
-        let step = self.step(settings.network, &split.train, settings.options.clone())?;
+        let step = self.step(settings, &split.train, settings.options.clone())?;
         let mut store = Store::new();
         step.init(&mut store, settings.seed)?;
         let rows: Vec<usize> = (0..split.train.len().min(BATCH)).collect();
@@ -189,7 +193,7 @@ impl Mode {
         progress: &ProgressBar,
     ) -> Result<Outcome, Failure> {
         let options = shown(settings.options.clone(), Some(progress.clone()));
-        let step = self.step(settings.network, &split.train, options)?;
+        let step = self.step(settings, &split.train, options)?;
         let mut store = Store::new();
         let mut so_far = self.start(&step, &mut store, settings)?;
         let compile_ms = prepare(&step, &store, &split.train)?;

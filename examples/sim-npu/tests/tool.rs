@@ -11,8 +11,12 @@ fn tool(arguments: &[&str]) -> (String, bool) {
 
 /// The same about another program.
 fn tool_on(program: &str, arguments: &[&str]) -> (String, bool) {
+    said(&[arguments, &[program]].concat())
+}
+
+fn said(arguments: &[&str]) -> (String, bool) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sim-npu"));
-    let done = command.args(arguments).arg(program).output().unwrap();
+    let done = command.args(arguments).output().unwrap();
     let written = [done.stdout, done.stderr].concat();
     (String::from_utf8(written).unwrap(), done.status.success())
 }
@@ -54,4 +58,24 @@ fn chips_that_there_are_not_are_named() {
         let (error, ok) = tool(&["explain", "--device", wrong]);
         assert!(!ok && error.contains("npu:0, npu:1"), "{error}");
     }
+}
+
+/// The digits train on the smallest chips, with what those lack on the fallback: in bf16 in regions
+/// of their own, which take no f16.
+#[test]
+fn digits_train_on_the_smallest_chips() {
+    let step = ["train", "--device", "small", "--fallback", "reference"];
+    let (written, ok) = said(&[&step[..], &["--epochs", "2", "--json"]].concat());
+    assert!(ok && !written.contains("idle"), "{written}");
+    assert!(written.contains("bf16"), "{written}");
+    let mut accuracies = Vec::new();
+    for line in written.lines().filter(|line| line.starts_with('{')) {
+        let of = |name: &str| {
+            let (_, rest) = line.split_once(&format!("\"{name}\":")).unwrap();
+            rest.split([',', '}']).next().unwrap().trim().parse::<f64>().unwrap()
+        };
+        accuracies.push(of("accuracy"));
+    }
+    assert_eq!(accuracies.len(), 3, "{written}");
+    assert!(accuracies.iter().all(|accuracy| *accuracy > 0.8), "{accuracies:?}");
 }

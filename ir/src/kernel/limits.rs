@@ -55,6 +55,13 @@ impl KernelLimits {
         self.dtypes.contains(&dtype)
     }
 
+    /// Whether kernels may compute in the dtype: there are registers for it, and for f64 memory as
+    /// well, without which it is seldom fast.
+    pub fn is_native(&self, dtype: DType) -> bool {
+        Scalar::of(dtype).is_none_or(|scalar| self.scalars.contains(&scalar))
+            && (dtype != DType::F64 || self.holds(dtype))
+    }
+
     /// Why a kernel is beyond the limits, if it is. Sizes that are names count as nothing.
     pub fn refuse(&self, kernel: &Kernel) -> Option<String> {
         let form = kernel.form.kind();

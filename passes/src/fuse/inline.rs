@@ -21,7 +21,7 @@ use smallvec::{SmallVec, smallvec};
 use tracecast_ir::kernel::build::{domain, form, lowering};
 use tracecast_ir::kernel::{FormKind, Joins};
 use tracecast_ir::op::{Intrinsic, Lower, View};
-use tracecast_ir::{Graph, NodeId, Shape, TensorType};
+use tracecast_ir::{Graph, NodeId, Shape, TensorType, ValueId};
 
 /// What one element of a node takes where it is computed from memory.
 #[derive(Clone, Default)]
@@ -120,13 +120,22 @@ impl Reach {
                 sum.saturating_add(if is_made { bytes(graph.ty(*a)) } else { read[a.node.index()] })
             });
             let from_memory = |n: NodeId| is_given(graph, n) || self.inline[n.index()];
+            let dtype = graph.node(n).results[0].dtype;
+            let limits = &program.limits;
+            let is_foreign = |arg: &ValueId| match is_given(graph, arg.node) {
+                true => !limits.holds(graph.ty(*arg).dtype),
+                false => self.inline[arg.node.index()] && self.foreign[arg.node.index()],
+            };
+            let is_native = limits.is_native(dtype);
+            let is_made_of_foreign = args.iter().any(is_foreign);
+            self.foreign[n.index()] = is_made_of_foreign || !is_native;
             self.inline[n.index()] = match lowering(graph, n) {
                 Some(Lower::View(_) | Lower::Windows) => true,
                 Some(Lower::Map(_)) if args.is_empty() || is_widening(graph, n) => true,
                 // The memory of the device has no such elements.
-                Some(Lower::Map(_)) if !program.limits.holds(graph.node(n).results[0].dtype) => {
-                    true
-                }
+                Some(Lower::Map(_)) if !limits.holds(dtype) => true,
+                // Kernels that read it are within the limits.
+                Some(Lower::Map(_)) if is_made_of_foreign && is_native => false,
                 Some(Lower::Map(map)) => {
                     let most = bytes(&graph.node(n).results[0]).saturating_mul(MOST_READ);
                     let is_apart = maps >= FEW_APART && self.is_stepped_over(graph, n);
@@ -280,7 +289,8 @@ impl Reach {
     fn inline_flattened(&mut self, graph: &Graph, live: &[NodeId]) {
         for &n in live.iter().rev().filter(|n| !self.program.is_root[n.index()]) {
             let [user] = *self.program.users.of(n) else { continue };
-            let elementwise = matches!(lowering(graph, n), Some(Lower::Map(_)));
+            let elementwise =
+                matches!(lowering(graph, n), Some(Lower::Map(_))) && !self.foreign[n.index()];
             let only_flattened = self.inline[user.index()] && self.is_flattening(graph, user)
                 || self.pulled(graph, n, user);
             if elementwise && only_flattened && self.ends_in_reduction(graph, user) {

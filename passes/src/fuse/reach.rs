@@ -22,6 +22,9 @@ pub(super) struct Reach {
     /// Nodes that belong to no kernel: each kernel that needs them computes them from what they
     /// read.
     pub(super) inline: Vec<bool>,
+    /// Values of a dtype that is not native to the device (`KernelLimits::is_native`), and what is
+    /// made of inlined ones: one kernel makes what others read of them.
+    pub(super) foreign: Vec<bool>,
     pub(super) program: Arc<Program>,
     /// Values of which both storing and inlining were possible.
     pub(super) weighed: FxHashMap<NodeId, Weighed>,
@@ -81,8 +84,8 @@ impl Place {
 
 impl Reach {
     pub(super) fn of(graph: &Graph, program: Arc<Program>) -> Self {
-        let inline = vec![false; graph.len()];
-        let mut reach = Reach { inline, program, weighed: FxHashMap::default() };
+        let (inline, foreign) = (vec![false; graph.len()], vec![false; graph.len()]);
+        let mut reach = Reach { inline, foreign, program, weighed: FxHashMap::default() };
         reach.choose_inline(graph);
         reach
     }

@@ -67,6 +67,7 @@ fn is_candidate(groups: &Groups<'_>, n: NodeId) -> bool {
         && !ty.dtype.is_int()
         && !reach.program.is_root[n.index()]
         && !reach.program.step[n.index()]
+        && !reach.foreign[n.index()]
         && matches!(lowering(graph, n), Some(Lower::Map(_)))
         && (is_cheap(graph, n) || groups.readers[n.index()] == 1)
 }

@@ -36,13 +36,13 @@ impl Away {
 
 /// A copy between the devices: whether the kernel reads it, writes it, or both.
 pub(super) struct Transfer {
-    /// The first operand at this address.
+    /// The first operand there.
     pub(super) first: usize,
     pub(super) is_read: bool,
     pub(super) is_written: bool,
 }
 
-/// The transfers of a launch: one for each address, which several operands may share.
+/// The transfers of a launch: one for each place, which several operands may share.
 pub(super) fn transfers<P: PartialEq>(
     operands: impl Iterator<Item = (P, Access)>,
 ) -> Vec<Transfer> {
@@ -60,18 +60,19 @@ pub(super) fn transfers<P: PartialEq>(
     known.into_iter().map(|(_, transfer)| transfer).collect()
 }
 
-/// The memory and offset of an operand on the device; compared by identity.
-struct At<'a>(&'a Memory, usize);
+/// The memory, offset and length of an operand on the device; the memory is compared by identity.
+/// One without elements may begin where another does.
+struct At<'a>(&'a Memory, usize, usize);
 
 impl PartialEq for At<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.1 == other.1 && self.0.same(other.0)
+        (self.1, self.2) == (other.1, other.2) && self.0.same(other.0)
     }
 }
 
 impl Launch for Away {
     fn bind(&self, args: &[Arg], sizes: &[i64]) -> Result<Box<dyn Bound>> {
-        let places = || args.iter().map(|arg| At(&arg.memory, arg.offset));
+        let places = || args.iter().map(|arg| At(&arg.memory, arg.offset, arg.len));
         let mut copies = Vec::new();
         let accesses = args.iter().map(|arg| arg.access);
         for transfer in transfers(places().zip(accesses)) {
@@ -86,8 +87,9 @@ impl Launch for Away {
             });
         }
         let there = |arg: &Arg| {
-            let at = At(&arg.memory, arg.offset);
-            let copy = copies.iter().find(|copy| At(&copy.here.memory, copy.here.at) == at);
+            let at = At(&arg.memory, arg.offset, arg.len);
+            let copy =
+                copies.iter().find(|copy| At(&copy.here.memory, copy.here.at, copy.here.len) == at);
             let missing = || Error::Plan("an operand has no place on the fallback".to_owned());
             let memory = copy.ok_or_else(missing)?.there.clone();
             Ok(Arg { memory, offset: 0, len: arg.len, access: arg.access, lasting: false })

@@ -522,7 +522,8 @@ impl Executable {
     pub fn fallback_launches(&self) -> impl Iterator<Item = FallbackLaunch> {
         self.program.layout.steps.iter().filter_map(|step| {
             let reason = self.refused.get(step.work.kernel()?)?.clone()?;
-            let places = step.operands.iter().map(|operand| (operand.place, operand.access));
+            let operands = step.operands.iter();
+            let places = operands.map(|operand| ((operand.place, operand.bytes), operand.access));
             let bytes = transfers(places).into_iter().map(|transfer| {
                 let Transfer { first, is_read, is_written } = transfer;
                 step.operands[first].bytes * (usize::from(is_read) + usize::from(is_written))

@@ -23,8 +23,11 @@ const TOLD: usize = 100;
 fn idle_rules(graph: &Graph, policies: &PolicySet, decisions: &[Option<Decision>]) -> Vec<Warning> {
     let deciding: HashSet<&RuleId> = decisions.iter().flatten().map(|d| &d.rule).collect();
     let matched = graph.matched_by(policies);
-    let mut idle =
-        policies.rules().zip(&matched).filter(|(rule, _)| !deciding.contains(&rule.rule_id()));
+    // A device has its rules for all programs.
+    let is_idle = |rule: &Rule| {
+        !matches!(rule.target, Target::DeviceOp(_)) && !deciding.contains(&rule.rule_id())
+    };
+    let mut idle = policies.rules().zip(&matched).filter(|(rule, _)| is_idle(rule));
     let told = idle.by_ref().take(TOLD);
     let mut found: Vec<Warning> =
         told.map(|(rule, matched)| idle_rule(graph, rule, matched, decisions)).collect();
