@@ -17,6 +17,11 @@ pub(crate) struct Executable {
     draws: bool,
 }
 
+/// The launches of a run on the CPU, and why the device of the program refuses their kernels.
+pub(crate) fn on_cpu(program: &tracecast::Executable) -> Vec<(String, String)> {
+    program.fallback_launches().map(|launch| (launch.kernel, launch.reason)).collect()
+}
+
 /// The inputs of a run by name.
 pub(crate) struct Given<'a> {
     names: Vec<&'a str>,
@@ -145,5 +150,11 @@ impl Executable {
     #[getter]
     fn kernels(&self) -> usize {
         self.inner.kernels()
+    }
+
+    /// The kernels that the CPU runs because the device refuses them, and why it does.
+    #[getter]
+    fn on_cpu(&self) -> Vec<(String, String)> {
+        on_cpu(&self.inner)
     }
 }

@@ -160,11 +160,15 @@ fn policies(text: &str) -> PyResult<PolicySet> {
     file.into_set().ok_or_else(|| PyValueError::new_err("a TorchScript list decides nothing here"))
 }
 
-/// Options for a number of threads of a device; programs of one number share a device.
+/// Options for a number of threads of a device; programs of one number share a device. The CPU
+/// computes what a device of the registry refuses, such as f64 where it has none.
 fn options(threads: usize, device: &str) -> Options {
     static ALL: Mutex<Option<HashMap<(usize, String), Options>>> = Mutex::new(None);
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-    let made = || Options::new().device(device).registry(registry()).threads(threads);
+    let made = || {
+        let options = Options::new().device(device).registry(registry()).threads(threads);
+        if matches!(device, "cpu" | "reference") { options } else { options.fallback("cpu") }
+    };
     let key = (threads, device.to_owned());
     all.get_or_insert_default().entry(key).or_insert_with(made).clone()
 }

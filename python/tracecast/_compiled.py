@@ -33,7 +33,7 @@ from ._capture import (
 )
 from ._loaded import Error, native
 from ._save import save
-from ._stats import counts
+from ._stats import counts, say_on_cpu
 
 Give = Callable[[list[Any], list[Any]], Any]
 """Gives an output of a graph from the inputs and the computed results."""
@@ -203,6 +203,7 @@ class Compiled:
             if is_sized:
                 self.sized.insert(0, (form, program))
             break
+        say_on_cpu(self.options.device, executable.on_cpu)
         counts.recompilations += self.programs > 0
         self.programs += 1
         return executable, program.text

@@ -70,6 +70,8 @@ class Step:
     """Whether it draws random numbers."""
     in_place: int
     """How many tensors a run updates in place."""
+    on_cpu: list[tuple[str, str]]
+    """The kernels that the CPU runs because the device refuses them, and why it does."""
 
     def run(self, arguments: tuple[torch.Tensor, ...], seed: int) -> list[torch.Tensor] | None:
         """Makes a step: its results, or `None` if it holds for other objects or arguments."""
@@ -83,6 +85,8 @@ class Executable:
     """How many inputs every run copies, as their elements are not dense."""
     kernels: int
     """How many kernels a run launches."""
+    on_cpu: list[tuple[str, str]]
+    """The kernels that the CPU runs because the device refuses them, and why it does."""
 
     def run(self, tensors: list[torch.Tensor], seed: int = 0) -> list[torch.Tensor] | None:
         """Runs the program: its results, or `None` if a tensor has another layout than the program takes."""

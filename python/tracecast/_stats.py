@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ class Counts:
     nodes: int = 0
     missing: Counter[str] = field(default_factory=Counter)
     copies: int = 0
+    on_cpu: int = 0
     compile_s: float = 0.0
     recompilations: int = 0
 
@@ -34,6 +36,7 @@ def stats() -> dict[str, Any]:
     * `breaks`: the graph breaks of Dynamo by reason and line of the program, with how often each occurred. Recurrent
       layers, which PyTorch runs, are among them;
     * `copies`: inputs that each run of a program copies, because their elements are not dense in memory;
+    * `on_cpu`: kernels of programs for another device that the CPU runs, because the device refuses them;
     * `compile_s`: seconds in Tracecast's compiler;
     * `recompilations`: programs compiled for further sizes, strides or numbers of threads of a graph.
     """
@@ -44,9 +47,19 @@ def stats() -> dict[str, Any]:
         "missing": dict(counts.missing),
         "breaks": dict(Counter(map(_shown, dynamo.graph_break_reasons))),
         "copies": counts.copies,
+        "on_cpu": counts.on_cpu,
         "compile_s": counts.compile_s,
         "recompilations": counts.recompilations,
     }
+
+
+def say_on_cpu(device: str, kernels: list[tuple[str, str]]) -> None:
+    """Warns of the kernels of a program that the CPU runs instead of the device, and counts them."""
+    if kernels:
+        counts.on_cpu += len(kernels)
+        rows = [f"  {count} × {why}" for why, count in sorted(Counter(why for _, why in kernels).items())]
+        text = f"the CPU runs {len(kernels)} kernels that {device} refuses, and copies what they read and write:"
+        warnings.warn("\n".join([text, *rows]), stacklevel=2)
 
 
 def _shown(reason: Any) -> str:

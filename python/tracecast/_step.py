@@ -15,7 +15,7 @@ from ._capture import Calls, Layout, is_call, memory, numbers_of, port, refused
 from ._compiled import Options, compile_graph
 from ._loaded import Error, native
 from ._save import save
-from ._stats import counts
+from ._stats import counts, say_on_cpu
 from ._traced import Subject, Tensors, Traced, needed, trace, without_gradient
 
 _ALIGNMENT = 64
@@ -73,6 +73,7 @@ class Step:
         values = [*slots, *rates, *filter(torch.is_tensor, given)]
         key = self._key(slots, places, [*given, str(structure)])
         program = self.programs.get(key)
+        is_new = program is None
         if program is None:
             traced = trace(of, given, structure, values, self.decompositions)
             program = _Program(self, traced, places, values)
@@ -81,6 +82,8 @@ class Step:
         if program.compiled is None:
             return program.run_in_parts(of, slots, values)
         ready = _Ready(of, program, inputs)
+        if is_new:
+            say_on_cpu(self.options.device, ready.native.on_cpu)
         loss = ready(inputs)
         if loss is None:
             raise Error("train_step: a tensor has another layout than it says")

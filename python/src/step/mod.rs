@@ -9,7 +9,7 @@ mod guard;
 pub(crate) use guard::Guard;
 
 use crate::error::refused;
-use crate::executable::{Given, Results};
+use crate::executable::{Given, Results, on_cpu};
 use crate::memory::{Layout, Region, Strided};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -226,5 +226,11 @@ impl Step {
     #[getter]
     fn in_place(&self) -> usize {
         self.states.len()
+    }
+
+    /// The kernels that the CPU runs because the device refuses them, and why it does.
+    #[getter]
+    fn on_cpu(&self) -> Vec<(String, String)> {
+        on_cpu(&self.inner)
     }
 }
