@@ -122,22 +122,18 @@ fn inferred(cx: &InferCx<'_>) -> infer::Answer {
 /// add up first.
 fn layout(x: &TensorType) -> Shape {
     match &x.shape[..] {
-        [nothing] => Shape::new(&[Size::from(1), *nothing]),
         [examples, channels] => Shape::new(&[*examples, *channels]),
         [examples, channels, positions @ ..] => {
             Shape::new(&[*examples, *channels, positions.iter().product()])
         }
-        [] => Shape::new(&[Size::from(1), Size::from(1)]),
+        _ => Shape::new(&[Size::from(1), x.numel()]),
     }
 }
 
 /// A number for each channel beside `x`, which is laid out so.
 fn beside<'t>(channels: Var<'t>, x: Var<'t>) -> Var<'t> {
-    let count = channels.ty().numel();
-    let one = Size::from(1);
-    let shape =
-        if x.rank() == 2 { Shape::new(&[one, count]) } else { Shape::new(&[one, count, one]) };
-    channels.reshape_to(&shape)
+    let (one, count) = (Size::from(1), channels.ty().numel());
+    channels.reshape_to(&Shape::new(&[one, count, one][..x.rank()]))
 }
 
 /// For each channel the sum over examples and positions; positions first, then examples as a row.
@@ -157,23 +153,32 @@ fn count(shape: &Shape) -> Number {
     (shape[0] * shape[2..].iter().product::<Size>()).into()
 }
 
+/// A mean plus the mean distance from it, or plus nothing if there are infinities. Rounding moves a
+/// mean of equal numbers, and their distances would be divided by the root of `eps`.
+fn corrected<'t>(mean: Var<'t>, of_distances: Var<'t>) -> Var<'t> {
+    let zero = mean.tracer().zeros_like(mean);
+    mean.add(of_distances.eq(of_distances).choose(of_distances, zero))
+}
+
 /// The mean and the variance of each channel.
 fn statistics<'t>(x: Var<'t>) -> (Var<'t>, Var<'t>) {
     let shape = x.shape();
     if shape[0] == 1 || shape.rank() == 2 {
-        let mean = total(x).div(count(&shape));
+        let mean_of = |x| total(x).div(count(&shape));
+        let mean = mean_of(x);
         let away = x.sub(beside(mean, x));
-        return (mean, total(away.mul(away)).div(count(&shape)));
+        return (corrected(mean, mean_of(away)), mean_of(away.mul(away)));
     }
     // What each example has to say of a channel: its mean and the squared distances from that.
     let own = x.mean([2].keep());
     let away = x.sub(own);
     let squares = away.mul(away).sum(2).permute([1, 0]);
+    let own = corrected(own, away.mean([2].keep()));
     let own = own.reshape_to(&Shape::new(&shape[..2])).permute([1, 0]);
     let mean = own.mean(1);
     let apart = own.sub(mean.reshape_to(&Shape::from(crate::sizes![shape[1], 1])));
-    let apart = apart.mul(apart).mul(shape[2]);
-    let variance = squares.add(apart).sum(1);
+    let mean = corrected(mean, apart.mean(1));
+    let variance = squares.add(apart.mul(apart).mul(shape[2])).sum(1);
     (mean, variance.div(count(&shape)))
 }
 
