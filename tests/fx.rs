@@ -78,7 +78,7 @@ fn recorded_graphs_give_pytorchs_values() {
             wrong.extend(replay(name, &program, device));
         }
     }
-    assert_eq!(files.len(), 20, "ten models, forward and backward");
+    assert_eq!(files.len(), 22, "eleven models, forward and backward");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

@@ -98,6 +98,13 @@ class Norms(nn.Module):
         return self.fc(F.gelu(self.layer(self.group(x)))).std(1)
 
 
+def scattered(layer):
+    """The layer with parameters that are not all one or zero."""
+    for p in layer.parameters():
+        nn.init.normal_(p, 0.5)
+    return layer
+
+
 def models():
     """Each model with its inputs."""
     at, classes = torch.tensor([[1, 4, 2], [0, 8, 4]]), torch.tensor([[4, 2, 0], [8, 4, 3]])
@@ -113,6 +120,7 @@ def models():
         "mask": (Mask(), [torch.randn(3, 4), torch.tensor([3, 0, 0])]),
         "norms": (Norms(), [torch.randn(3, 4, 5)]),
         "strides": (nn.Conv2d(3, 4, 3), [torch.randn(2, 3, 6, 6).to(memory_format=torch.channels_last)]),
+        "norm_bf16": (scattered(nn.BatchNorm2d(4)).bfloat16(), [torch.randn(3, 4, 5, 6).bfloat16()]),
     }
 
 
