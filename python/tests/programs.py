@@ -179,15 +179,15 @@ class Net(nn.Module):
 
 
 def program(seed):
-    """The module, and a function from a batch size to its input."""
+    """The module, and a function from a batch size, and the number of a draw, to its input."""
     dice = random.Random(seed)
     torch.manual_seed(seed)
     kind = dice.choice(["rows", "lines", "images", "tokens"])
     sizes = {"rows": [6], "lines": [4, 6], "images": [4, 6, 5], "tokens": [5]}[kind]
     nans = dice.random() < 0.05
 
-    def make(batch):
-        generator = torch.Generator().manual_seed(seed)
+    def make(batch, draw=0):
+        generator = torch.Generator().manual_seed(seed + 1_000_003 * draw)
         if kind == "tokens":
             return torch.randint(0, 7, (batch, *sizes), generator=generator)
         x = torch.randn(batch, *sizes, generator=generator)
