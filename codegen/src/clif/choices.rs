@@ -22,7 +22,7 @@ impl Choices {
             streams: own
                 && has_streams(plan)
                 && facts.asks(plan.row().at_least(Size::from(LONG)))
-                && !plan.goes_over_less(target.streamed_from, facts),
+                && !facts.asks(plan.goes_over_less(target.streamed_from)),
             prefetches: own && prefetch::pays(target, plan, facts),
             takes_ahead: own && prefetch::takes_ahead(target, plan, facts),
         }

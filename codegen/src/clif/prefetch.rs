@@ -97,7 +97,7 @@ impl Emitter<'_> {
 pub(super) fn pays(target: &Target, plan: &Plan, facts: &Facts) -> bool {
     plan.stages.iter().any(|stage| !results(plan, stage).is_empty())
         && row_bytes(plan).is_some_and(|bytes| bytes <= ROOM)
-        && !plan.goes_over_less(target.core_cache, facts)
+        && !facts.asks(plan.goes_over_less(target.core_cache))
 }
 
 /// True if rows of a table are to be prefetched: it is too large for a cache of the core.

@@ -48,7 +48,7 @@ pub(super) fn rows(target: &Target, plan: &Plan, facts: &Facts) -> usize {
         let phases = phases::cut(plan, s, target.vector_loops()).phases;
         phases.len() == 1 && phases[0].kind == Kind::Vector
     };
-    let pays = || plan.goes_over_less(target.core_cache, facts);
+    let pays = || facts.asks(plan.goes_over_less(target.core_cache));
     if alike && along().all(in_one_loop) && pays() { 2 } else { 1 }
 }
 

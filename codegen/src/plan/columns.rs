@@ -1,7 +1,7 @@
 //! Column reductions: their accumulators, one line for each chunk of rows, and the plans of the
 //! functions that add up the chunks and write the output. `run::columns` gives them memory.
 
-use super::from_kernel::padded;
+use super::loops::padded;
 use super::numbers::Numbers;
 use super::{Place, Plan, Sink, Source, Strides};
 use smallvec::{SmallVec, smallvec};

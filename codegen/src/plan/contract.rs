@@ -2,14 +2,15 @@
 //! to know of the product itself, which is precompiled (`contract`).
 
 use super::columns::{BoundColumn, Column, common_unit};
+use super::draft::Calls;
 use super::facts::Facts;
 use super::from_kernel::{elements_of, fresh, sink, sources, unsupported};
+use super::loops::cost;
 use super::max_abs::Largest;
 use super::numbers::Numbers;
 pub(crate) use super::windows::{Axis, Windows};
-use super::{Calls, Draft, Place, Plan, Source, Stage, cost};
+use super::{Draft, Place, Plan, Source, Stage, loops};
 use crate::error::Result;
-use crate::plan;
 use smallvec::SmallVec;
 use tracecast_ir::kernel::{
     Access, Body, Contract, Factor, Inst, Kernel, Load, Scalar, ScalarOp, Sink, Val,
@@ -378,7 +379,7 @@ fn computed(kernel: &Kernel, c: &Contract, factor: &Factor, matrix: [Size; 2]) -
     let (value, dtype) = written(c, factor);
     let extents = [c.batch.as_slice(), &factor.axes(matrix)].concat();
     let place = Place::Stream;
-    let store = plan::Sink::Store { slot, dtype, place, value, after: SmallVec::new() };
+    let store = loops::Sink::Store { slot, dtype, place, value, after: SmallVec::new() };
     Plan {
         loads: sources(&factor.loads, extents.len(), elements_of(kernel), |_| false),
         stages: vec![Stage::along_row(factor.body.clone(), vec![store])],

@@ -2,12 +2,13 @@
 //! known of operands.
 
 use super::columns::{Column, column_strides};
+use super::loops::padded;
 use super::max_abs::{Largest, of_row};
 use super::{Draft, Place, Plan, Sink, Source};
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
 use tracecast_ir::Size;
-use tracecast_ir::kernel::{self as ir, Access, Body, Kernel, Load};
+use tracecast_ir::kernel::{self as ir, Body, Kernel, Load};
 
 /// See [`Plan::fresh`]. Of several segments the first speaks for all.
 pub(super) fn fresh(
@@ -111,14 +112,4 @@ pub(super) fn sources<'a>(
             Source::new(l.input, l.dtype, place, elements(l.input), !written(l.input))
         })
         .collect()
-}
-
-/// The access with exactly one stride per axis.
-pub(super) fn padded(access: &Access, rank: usize) -> Access {
-    let mut access = access.clone();
-    access.strides.resize(rank, Size::from(0));
-    for guard in &mut access.guards {
-        guard.strides.resize(rank, Size::from(0));
-    }
-    access
 }

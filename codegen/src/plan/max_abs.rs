@@ -1,8 +1,8 @@
 //! The largest value of a whole kernel, such as the largest magnitude of a gradient: reduced along
 //! each row, then over the rows of a task. `run::max_abs` reduces over the tasks.
 
-use super::from_kernel::padded;
-use super::{Draft, Place, Sink, Source, Stage};
+use super::loops::padded;
+use super::{Place, Plan, Sink, Source, Stage};
 use smallvec::smallvec;
 use tracecast_ir::Size;
 use tracecast_ir::kernel::{Access, Body, Reduction, Scalar, ScalarOp, Val};
@@ -22,14 +22,12 @@ pub(super) fn of_row(value: Val, register: usize) -> Sink {
 }
 
 /// Appends a stage that after each row has its largest values join those of the rows before.
-pub(super) fn append_so_far(draft: &mut Draft<'_>) {
-    let Draft { plans, largest, registers, .. } = draft;
+pub(super) fn append_so_far(plan: &mut Plan, largest: &[Largest], registers: usize) {
     if largest.is_empty() {
         return;
     }
-    let plan = &mut plans[0];
     let (mut body, mut sinks) = (Body::default(), Vec::new());
-    for (register, Largest { scalar, .. }) in (*registers..).zip(largest) {
+    for (register, Largest { scalar, .. }) in (registers..).zip(largest) {
         let place = Place::At(padded(&Access::default(), plan.extents.len()));
         let (slot, dtype) = (plan.slots, scalar.dtype());
         plan.slots += 1;

@@ -1,12 +1,13 @@
 //! Nests as plans, and how the threads may split their rows and positions. `run::nest` splits them.
 
 use super::columns::{BoundColumn, Column, common_unit};
+use super::draft::Calls;
 use super::facts::Facts;
 use super::from_kernel::{fresh, sink, sources, unsupported};
 use super::max_abs::Largest;
 use super::numbers::Numbers;
 use super::split_row::SplitRow;
-use super::{Calls, Draft, Plan, Sink, Stage, strided};
+use super::{Draft, Plan, Stage, strided};
 use crate::error;
 use smallvec::SmallVec;
 use std::collections::HashSet;
@@ -200,7 +201,7 @@ pub(super) fn dispatch(draft: &Draft<'_>, nest: &ir::Nest) -> NestDispatch {
         segments: nest.segments.iter().map(slots).collect(),
         lengths: nest.segments.iter().map(length).collect(),
         cost: main.cost(),
-        positions_independent: positions_independent(draft),
+        positions_independent: draft.positions_independent(),
         call: call(draft) as usize,
         columns: draft.columns.clone(),
         largest: draft.largest.clone(),
@@ -210,20 +211,8 @@ pub(super) fn dispatch(draft: &Draft<'_>, nest: &ir::Nest) -> NestDispatch {
 
 /// The most positions of a call.
 pub(super) fn call(draft: &Draft<'_>) -> i64 {
-    match positions_independent(draft) && !draft.plans[0].strided.is_empty() {
+    match draft.positions_independent() && !draft.plans[0].strided.is_empty() {
         true => strided::POSITIONS,
         false => i64::MAX,
     }
-}
-
-/// True if all that happens at a position is one stage there. Registers beyond those of the kernel
-/// are of largest values, which every task has of its own; the stage that takes them comes last.
-pub(super) fn positions_independent(draft: &Draft<'_>) -> bool {
-    let stages = &draft.plans[0].stages;
-    let of_largest =
-        |s: &Sink| matches!(s, Sink::Reduce { register, .. } if *register >= draft.registers);
-    let any = stages.iter().any(|s| s.sinks.iter().any(of_largest));
-    let single = stages.len() == 1 + usize::from(any) && !stages[0].once;
-    let reduces = |s: &Sink| matches!(s, Sink::Reduce { .. } | Sink::Keep { .. }) && !of_largest(s);
-    single && !stages[0].sinks.iter().any(reduces)
 }

@@ -1,10 +1,12 @@
 //! Scatters as three plans: copy the base, combine it with the sources in order, and round what was
 //! accumulated of low-precision floats.
 
+use super::draft::Calls;
 use super::facts::Facts;
-use super::from_kernel::{elements_of, padded, sources, unsupported};
+use super::from_kernel::{elements_of, sources, unsupported};
+use super::loops::padded;
 use super::numbers::Numbers;
-use super::{Calls, Draft, Place, Plan, Sink, Source, Stage};
+use super::{Draft, Place, Plan, Sink, Source, Stage};
 use crate::error::Result;
 use smallvec::SmallVec;
 use tracecast_ir::kernel::{self as ir, Body, Combiner, Kernel, Scalar, ScalarOp};

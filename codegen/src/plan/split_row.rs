@@ -10,9 +10,8 @@
 //! finishes with their combination.
 
 use super::facts::Facts;
-use super::nest::positions_independent;
 use super::numbers::Numbers;
-use super::{Draft, Place, Plan, Sink, Source, Stage};
+use super::{Place, Plan, Sink, Source, Stage};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::Size;
 use tracecast_ir::kernel::{Access, Body, Inst, ROW_CHUNK, Reduction, Scalar, ScalarOp};
@@ -54,20 +53,15 @@ impl SplitRow {
 /// Replaces one long row that is reduced once, and nothing else, by the plans of a chunk and of the
 /// end. If the length of the row is a name, they stand beside the plan of the whole, and a run
 /// takes what is better.
-pub(super) fn split(draft: &mut Draft<'_>) {
-    let fits = draft.calls.as_planned && draft.calls.by_sixteens && draft.columns.is_empty();
-    if !fits || positions_independent(draft) {
-        return;
+pub(super) fn split(plans: &mut Vec<Plan>, facts: &Facts) -> Option<SplitRow> {
+    let (parts, mut split) = cut(&plans[0], facts)?;
+    if !plans[0].row().has_names() {
+        plans.clear();
     }
-    if let Some((plans, mut split)) = cut(&draft.plans[0], &draft.facts) {
-        if !draft.plans[0].row().has_names() {
-            draft.plans.clear();
-        }
-        split.chunk += draft.plans.len();
-        split.finish += draft.plans.len();
-        draft.plans.extend(plans);
-        draft.split_row = Some(split);
-    }
+    split.chunk += plans.len();
+    split.finish += plans.len();
+    plans.extend(parts);
+    Some(split)
 }
 
 /// The plans of a chunk and of the end, if the plan is one long row that is reduced once.

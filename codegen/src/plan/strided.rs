@@ -8,7 +8,6 @@
 //! ```
 
 use super::facts::Facts;
-use super::nest::positions_independent;
 use super::{Draft, Neighbours, Place, Plan, Source, StridedRows};
 use tracecast_ir::kernel::Access;
 use tracecast_ir::{DType, Size};
@@ -27,7 +26,7 @@ const LEAST: i64 = 8;
 /// independent.
 pub(super) fn gather(draft: &mut Draft<'_>) {
     if draft.calls.as_planned {
-        let cut = positions_independent(draft);
+        let cut = draft.positions_independent();
         gather_strided(&mut draft.plans[0], cut, &draft.facts);
     }
 }

@@ -6,10 +6,24 @@
 //! exactly those that the table promises. Whether operands lie next to each other is no capability;
 //! `classify` and `cut` look at that.
 
-use super::Class;
 use crate::plan::Sink;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{Code, Combine, Function, Inst, Reduction, Scalar, ScalarOp, Val};
+
+/// How a value is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Once per row.
+    Uniform,
+    /// Wherever it is needed, by a vector or scalar loop, or read in place by a tile routine.
+    Free,
+    /// In a vector loop.
+    Vector,
+    /// In a scalar loop.
+    Scalar,
+    /// By a tile routine.
+    Tile,
+}
 
 /// What makes the vector loops of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,15 @@ use std::collections::BTreeSet;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{ScalarOp, Val};
 
+/// Cuts a row stage for a target with such vector loops.
+pub(crate) fn cut(plan: &Plan, stage: &Stage, loops: VectorLoops) -> Phases {
+    let mut cut = Cut::new(plan, stage, loops);
+    cut.move_with_stores();
+    cut.prefer_scalar();
+    cut.assign();
+    cut.finish()
+}
+
 /// A stage that is being cut.
 pub(super) struct Cut<'a> {
     pub(super) plan: &'a Plan,
@@ -26,7 +35,7 @@ pub(super) struct Cut<'a> {
 
 impl<'a> Cut<'a> {
     /// Knows the class of every instruction, and which of them anything needs.
-    pub(super) fn new(plan: &'a Plan, stage: &'a Stage, loops: VectorLoops) -> Self {
+    fn new(plan: &'a Plan, stage: &'a Stage, loops: VectorLoops) -> Self {
         let Classified { class, lanes } = classify(plan, stage, loops);
         let count = stage.body.insts.len();
         let mut cut = Cut {
@@ -87,7 +96,7 @@ impl<'a> Cut<'a> {
 
     /// Elements that are only moved are loaded in scalar loops if all their stores are there, or if
     /// vector loops would go through them one by one, and convert them.
-    pub(super) fn move_with_stores(&mut self) {
+    fn move_with_stores(&mut self) {
         let is_moved_singly = |at: usize| match self.stage.body.insts[at].op {
             ScalarOp::Load(l) => self.go_singly(self.plan.loads[l as usize].dtype),
             _ => false,
@@ -105,7 +114,7 @@ impl<'a> Cut<'a> {
 
     /// A scalar loop that does a little more is better than two loops with a tile between them,
     /// unless it would widen f16 one by one.
-    pub(super) fn prefer_scalar(&mut self) {
+    fn prefer_scalar(&mut self) {
         let widens = |i: usize| match self.stage.body.insts[i].op {
             ScalarOp::Load(l) => self.plan.loads[l as usize].dtype == DType::F16,
             _ => false,
@@ -176,7 +185,7 @@ impl<'a> Cut<'a> {
     }
 
     /// Gives every instruction and sink a phase.
-    pub(super) fn assign(&mut self) {
+    fn assign(&mut self) {
         let body = &self.stage.body;
         for at in 0..body.insts.len() {
             let Some(kind) = self.kind(at).filter(|_| self.needed[at]) else { continue };
@@ -200,7 +209,7 @@ impl<'a> Cut<'a> {
     }
 
     /// The phases, with scratch for what waits between them.
-    pub(super) fn finish(self) -> Phases {
+    fn finish(self) -> Phases {
         let body = &self.stage.body;
         let mut phases: Vec<Phase> = self
             .kinds

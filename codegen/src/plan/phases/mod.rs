@@ -20,26 +20,11 @@ mod scratch;
 pub(crate) mod tests;
 pub(crate) mod text;
 
-pub(crate) use capability::{Capability, Lanes, VectorLoops};
+pub(crate) use capability::{Capability, Class, Lanes, VectorLoops};
+pub(crate) use cut::cut;
 pub(crate) use scratch::scratch_bytes;
 
-use super::{Plan, Stage};
 use tracecast_ir::kernel::Val;
-
-/// How a value is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// Once per row.
-    Uniform,
-    /// Wherever it is needed, by a vector or scalar loop, or read in place by a tile routine.
-    Free,
-    /// In a vector loop.
-    Vector,
-    /// In a scalar loop.
-    Scalar,
-    /// By a tile routine.
-    Tile,
-}
 
 /// The code of one pass over a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,13 +67,4 @@ pub(crate) struct Phases {
     pub(crate) bytes: i32,
     /// The lanes of its vector loops.
     pub(crate) lanes: Lanes,
-}
-
-/// Cuts a row stage for a target with such vector loops.
-pub(crate) fn cut(plan: &Plan, stage: &Stage, loops: VectorLoops) -> Phases {
-    let mut cut = cut::Cut::new(plan, stage, loops);
-    cut.move_with_stores();
-    cut.prefer_scalar();
-    cut.assign();
-    cut.finish()
 }
