@@ -2,8 +2,8 @@
 
 use super::correlate::{Correlation, SideBySide};
 use super::image::{Beside, Image, Places};
-use super::micro::lanes::Lanes;
-use super::micro::{Elementwise, Engine, Number};
+use super::micro::elementwise::{self, How, Lanes};
+use super::micro::{Engine, Number};
 use super::operand::{Operand, Scratch};
 use super::pack::room;
 use super::sink::Sink;
@@ -124,9 +124,11 @@ unsafe fn columns_of<E: Engine>(
     for (i, first) in firsts.enumerate() {
         let b = b.wrapping_add(first * E::LANES);
         let chains = chains.wrapping_add(i * lines * columns * E::LANES);
-        let of = Lanes { a, b, line: near * E::LANES, at, chains };
+        let line = near * E::LANES;
+        let how = How::Continues;
+        let of = Lanes { a, b, line, across: E::LANES, at, sums: chains, how };
         // SAFETY: the caller's contract.
-        unsafe { E::Singly::lanes(lines, columns, &of) };
+        unsafe { elementwise::lanes::<E::Singly>([lines, columns], &of) };
     }
 }
 

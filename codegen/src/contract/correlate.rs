@@ -7,9 +7,9 @@
 use super::engines::with_engine;
 use super::groups;
 use super::image::{Beside, Image, Places};
-use super::micro::field::{Field, MOST_VECTORS, most_lines};
-use super::micro::taps::Taps;
-use super::micro::{Elementwise, Engine};
+use super::micro::Engine;
+use super::micro::field::{Field, MOST_VECTORS, field, most_lines};
+use super::micro::outer::{self, Sums, Taps};
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, MOVED, Wider, move_line, room, strips};
 use super::sink::Sink;
@@ -437,12 +437,11 @@ impl Correlation<'_> {
                         let (out, ld) = if ends { (sum, band.ld) } else { (chain, tile) };
                         let from = if begins { std::ptr::null() } else { chain.cast_const() };
                         let add = ends && before > 0;
-                        let tiny = left.tiny;
                         let (from_ld, rounded) = (tile, false);
-                        let taps =
-                            Taps { a, step, b, at, from, from_ld, out, ld, add, rounded, tiny };
+                        let sums = Sums { from, from_ld, out, ld, add, rounded };
+                        let taps = Taps { a, step, b, at, sums, tiny: left.tiny };
                         // SAFETY: the caller's contract.
-                        unsafe { E::taps(part.count, vectors, &taps) };
+                        unsafe { outer::taps::<E>([part.count, vectors], &taps) };
                     }
                 }
             }
@@ -575,9 +574,9 @@ unsafe fn sum_by_line<E: Engine>(
             for part in parts.clone() {
                 let first = part.start * E::LANES;
                 let (b, sums) = (b.wrapping_add(first), sums.wrapping_add(first));
-                let field = Field { a, step, b, line: near, at, sums, ld: across };
+                let of = Field { a, step, b, line: near, at, sums, ld: across };
                 // SAFETY: the caller's contract. Writes past a row are overwritten or slack.
-                unsafe { E::Singly::field(some.count, part.count, &field) };
+                unsafe { field::<E::Singly>([some.count, part.count], &of) };
             }
         }
     }

@@ -4,8 +4,8 @@
 
 use super::correlate::{Band, Correlation, Direct, PIECE, Stored};
 use super::image::Image;
-use super::micro::taps::Taps;
-use super::micro::{self, Engine};
+use super::micro::Engine;
+use super::micro::outer::{self, Sums, Taps, place};
 use super::pack::strips;
 use super::prefetch::ask_bytes;
 use crate::routines::{NarrowFloat, Tiles};
@@ -50,17 +50,17 @@ impl Correlation<'_> {
         band.image.each_piece(vectors * E::LANES, |start, across| {
             let columns = strips(across / E::LANES, self.widest::<E>());
             let first = first.wrapping_add((batch * self.rows * ld + column) * bytes);
-            let place = |row: usize| first.wrapping_add(row * ld * bytes);
+            let row_at = |row: usize| first.wrapping_add(row * ld * bytes);
             for part in parts.clone() {
                 let rows = part.start..part.start + part.count;
                 // A store reads its cache line first, and lines of a large result are far.
                 for row in rows.clone().filter(|_| self.rows > FEW_ROWS) {
-                    ask_bytes(place(row), across * bytes);
+                    ask_bytes(row_at(row), across * bytes);
                 }
                 let a = left.base.wrapping_add(part.start * at.len());
                 let (out, ld) = match narrow.is_some() {
                     true => (line, across),
-                    false => (place(part.start).cast::<E::Num>(), ld),
+                    false => (row_at(part.start).cast::<E::Num>(), ld),
                 };
                 for vectors in columns.clone() {
                     let first = vectors.start * E::LANES;
@@ -69,22 +69,24 @@ impl Correlation<'_> {
                         step: part.count as isize,
                         b: image.wrapping_add(start + first),
                         at,
-                        from: std::ptr::null(),
-                        from_ld: 0,
-                        out: micro::place(out, first, rounded),
-                        ld,
-                        add: false,
-                        rounded,
+                        sums: Sums {
+                            from: std::ptr::null(),
+                            from_ld: 0,
+                            out: place(out, first, rounded),
+                            ld,
+                            add: false,
+                            rounded,
+                        },
                         tiny: left.tiny,
                     };
                     // SAFETY: the caller's contract: a line or a piece holds whole vectors.
-                    unsafe { E::taps(part.count, vectors.count, &taps) };
+                    unsafe { outer::taps::<E>([part.count, vectors.count], &taps) };
                 }
                 let Some(narrow) = narrow else { continue };
                 for (i, row) in rows.enumerate() {
                     let sums = line.wrapping_add(i * across).cast_const().cast();
                     // SAFETY: the sums of a line, and the places for them.
-                    unsafe { narrow(sums, place(row), across) };
+                    unsafe { narrow(sums, row_at(row), across) };
                 }
             }
             column += across;

@@ -6,7 +6,7 @@
 use super::correlate::{Correlation, SOME, SideBySide, Stored};
 use super::groups;
 use super::image::{Beside, Image, Places};
-use super::micro::line::Line;
+use super::micro::elementwise::{self, How, Lanes};
 use super::micro::sliding::{self, Sliding};
 use super::micro::{Elementwise, Engine};
 use super::operand::{Operand, Scratch};
@@ -233,7 +233,7 @@ unsafe fn slide<E: Engine>(
                 column: across,
             };
             // SAFETY: the caller's contract, for these windows.
-            unsafe { E::Singly::sliding(taps, [some.count, part.count], &of) };
+            unsafe { sliding::sliding::<E::Singly>(taps, [some.count, part.count], &of) };
         }
     }
 }
@@ -251,7 +251,9 @@ unsafe fn lines<E: Engine>(
     at: &[isize],
     sums: *mut E::Num,
 ) {
-    if let Some(taps) = band.slides::<E>() {
+    if E::Singly::SLIDES
+        && let Some(taps) = band.sliding
+    {
         // SAFETY: the caller's contract.
         return unsafe { slide::<E>(band, taps, (a, image), at, sums) };
     }
@@ -265,9 +267,10 @@ unsafe fn lines<E: Engine>(
             for part in strips(inner, E::Singly::LINE) {
                 let b = first.wrapping_add(part.start * across);
                 let sums = sums.wrapping_add(part.start * E::LANES);
-                let line = Line { a, b, across, at, sums, add: i > 0 };
+                let how = if i > 0 { How::Adds } else { How::Replaces };
+                let line = Lanes { a, b, line: 0, across, at, sums, how };
                 // SAFETY: the caller's contract, for these columns.
-                unsafe { E::Singly::line(part.count, &line) };
+                unsafe { elementwise::line::<E::Singly>(part.count, &line) };
             }
         }
     }

@@ -5,7 +5,7 @@
 
 use super::engines::with_engine;
 use super::image::Image;
-use super::micro::sweep::{Strip, Sweep, TAPS};
+use super::micro::sweep::{Strip, Sweep, TAPS, sweep};
 use super::micro::{Elementwise, Engine};
 use super::operand::{Scratch, Source};
 use super::pack::{Elements, Wider};
@@ -258,7 +258,7 @@ impl OverLines<'_> {
                         ld,
                     };
                     // SAFETY: operands are ready, and chains have room for whole vectors.
-                    unsafe { E::Singly::sweep(down.step, dtype, &of) };
+                    unsafe { sweep::<E::Singly>(down.step, dtype, &of) };
                     if end.is_multiple_of(CONTRACT_BLOCK) || end == planes * lines {
                         if now < CONTRACT_BLOCK {
                             // SAFETY: both have this length.

@@ -16,7 +16,7 @@ use super::engines::with_engine;
 use super::groups;
 use super::image::Image;
 use super::micro::Engine;
-use super::micro::spots::{MOST as SPOTS, Spots};
+use super::micro::outer::{self, MOST as SPOTS, Spots};
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Lines, panels, room, strips, turn_sums};
 use super::ready::{Ready, TOGETHER, Way, packed_line};
@@ -282,7 +282,7 @@ impl Positions<'_> {
                                 tiny: part.tiny,
                             };
                             // SAFETY: operands are ready; chains and sums hold whole vectors.
-                            unsafe { E::spots(strip.count, vectors, &spots) };
+                            unsafe { outer::spots::<E>([strip.count, vectors], &spots) };
                         }
                     }
                     from = to;

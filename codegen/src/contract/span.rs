@@ -1,6 +1,7 @@
 //! Macro-kernel: loops over strips and panels of a block, packed or in place.
 
-use super::micro::{Engine, Strip, place};
+use super::micro::Engine;
+use super::micro::outer::{Strip, Sums, place, strip};
 use super::pack::{Lines, Part, Wider, panels, strips};
 use super::prefetch::{LINE, Prefetch};
 use tracecast_ir::DType;
@@ -246,7 +247,7 @@ unsafe fn span<E: Engine>(
         };
         let chain = chains.wrapping_add(start * width);
         let (to, ld) = if out.ends { (out.place(start * out.ld), out.ld) } else { (chain, width) };
-        let strip = Strip {
+        let of = Strip {
             k,
             a,
             row,
@@ -255,12 +256,14 @@ unsafe fn span<E: Engine>(
             b_step: columns.step,
             cell: columns.cell,
             ahead: columns.prefetch_offset(number),
-            from: if out.begins { std::ptr::null() } else { chain },
-            from_ld: width,
-            out: to,
-            ld,
-            add: out.ends && out.add,
-            rounded: out.ends && out.rounded,
+            sums: Sums {
+                from: if out.begins { std::ptr::null() } else { chain },
+                from_ld: width,
+                out: to,
+                ld,
+                add: out.ends && out.add,
+                rounded: out.ends && out.rounded,
+            },
             tiny: out.tiny,
         };
         for prefetched in out.prefetched {
@@ -268,7 +271,7 @@ unsafe fn span<E: Engine>(
             prefetched.ask(row..row + rows, col..col + columns.count);
         }
         // SAFETY: the caller's contract.
-        least = least.min(unsafe { E::strip(rows, vectors, &strip) });
+        least = least.min(unsafe { strip::<E>([rows, vectors], &of) });
     }
     least
 }

@@ -2,7 +2,8 @@
 //!
 //! Columns are packed in groups of [`KEYS`], so that a block starts at a panel of any width.
 
-use super::super::micro::{Engine, Strip};
+use super::super::micro::Engine;
+use super::super::micro::outer::{self, Strip, Sums};
 use super::super::pack::{Lines, Wider, pack, panels, room, strips};
 use super::operands::Rows;
 use super::real::Real;
@@ -95,16 +96,19 @@ pub(super) fn product<E: Engine<Num: Real>>(
                     b_step: (E::WIDTH * size_of::<E::Num>()) as isize,
                     cell: E::Num::DTYPE,
                     ahead: 0,
-                    from: if on { to.cast_const() } else { std::ptr::null() },
-                    from_ld: ld,
-                    out: to,
-                    ld,
-                    add: false,
-                    rounded: false,
+                    sums: Sums {
+                        from: if on { to.cast_const() } else { std::ptr::null() },
+                        from_ld: ld,
+                        out: to,
+                        ld,
+                        add: false,
+                        rounded: false,
+                    },
                     tiny: false,
                 };
+                let sizes = [strip.count, panel.count.div_ceil(E::LANES)];
                 // SAFETY: the asserts bound all slices; `attend` is called for the engine's CPU.
-                unsafe { E::strip(strip.count, panel.count.div_ceil(E::LANES), &strip_of) };
+                unsafe { outer::strip::<E>(sizes, &strip_of) };
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Microkernel of transposed convolutions of stride two: even and odd columns are interleaved.
 
-use super::vector::{Number, Vector};
+use super::engine::{Elementwise, Microkernel};
+use super::vector::{Interleave, Number, Vector};
 use tracecast_ir::DType;
 
 /// Arguments of the kernel: lines of the result, whose columns read contiguous numbers.
@@ -44,21 +45,6 @@ pub(in crate::contract) struct Places {
     pub(in crate::contract) even_last: bool,
 }
 
-/// Vectors that can be interleaved.
-pub(super) trait Interleave: Vector {
-    /// Interleaves two vectors: the low half, then the high half.
-    fn interleave(self, odd: Self) -> [Self; 2];
-
-    /// Interleaves two vectors and stores them as bf16. The low bits of a NaN are zero.
-    ///
-    /// # Safety
-    ///
-    /// `to` must be writable for them.
-    unsafe fn round_in_turn(self, _odd: Self, _to: *mut u8) {
-        unreachable!("the engine does not alternate bf16")
-    }
-}
-
 impl<T> Alternating<T> {
     /// The size of `sums` sums in bytes.
     pub(in crate::contract) fn bytes(&self, sums: usize) -> usize {
@@ -74,7 +60,7 @@ pub(in crate::contract) const MOST_VECTORS: usize = 4;
 /// The CPU must have the vector. What `V` vectors of even columns and as many of odd ones read must
 /// be readable, and their sums writable.
 #[inline(always)]
-pub(super) unsafe fn product<T: Interleave, const V: usize>(s: &Alternating<T::Num>) {
+unsafe fn product<T: Interleave, const V: usize>(s: &Alternating<T::Num>) {
     let Places { odd_first, both, even_last } = s.places;
     match (odd_first, both, even_last) {
         // Kernels of three positions, centred on the first column; and of five.
@@ -231,7 +217,7 @@ fn add<T: Vector, const V: usize, const L: usize>(
 /// The CPU must have the vector. What `vectors` vectors of even columns and as many of odd ones
 /// read must be readable, and their sums writable.
 #[inline(always)]
-pub(super) unsafe fn singly<T: Interleave>(vectors: usize, s: &Alternating<T::Num>) {
+unsafe fn singly<T: Interleave>(vectors: usize, s: &Alternating<T::Num>) {
     for first in (0..vectors).rev().map(|v| v * T::LANES) {
         let from = s.from.wrapping_add(first);
         let sums = s.sums.wrapping_add(s.bytes(2 * first));
@@ -240,16 +226,43 @@ pub(super) unsafe fn singly<T: Interleave>(vectors: usize, s: &Alternating<T::Nu
     }
 }
 
-/// Dispatches to [`product`] by the number of vectors.
-macro_rules! alternating {
-    ($vector:ty, $vectors:expr, $of:expr, [$($v:literal)*]) => {
-        match $vectors {
-            // SAFETY: the caller vouches for these vectors.
-            $($v => unsafe { $crate::contract::micro::alternating::product::<$vector, $v>($of) },)*
-            // SAFETY: as above.
-            vectors => unsafe { $crate::contract::micro::alternating::singly::<$vector>(vectors, $of) },
+/// [`product`] by the number of vectors.
+struct Sized<'a, E: Elementwise>(pub(super) usize, pub(super) &'a Alternating<E::Num>);
+
+impl<E: Elementwise> Microkernel for Sized<'_, E> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run(self) {
+        macro_rules! sum {
+            ($($vectors:literal)*) => {
+                match self.0 {
+                    $($vectors => {
+                        if const { $vectors <= E::ALTERNATING } {
+                            // SAFETY: the caller vouches for these vectors.
+                            unsafe { product::<E::Vector, $vectors>(self.1) }
+                        } else {
+                            // SAFETY: as above.
+                            unsafe { singly::<E::Vector>($vectors, self.1) }
+                        }
+                    })*
+                    vectors => unreachable!("{vectors} vectors are too many"),
+                }
+            };
         }
-    };
+        sum!(1 2 3 4)
+    }
 }
 
-pub(super) use alternating;
+/// Accumulates up to [`MOST_VECTORS`] vectors of even columns, and as many of odd ones.
+///
+/// # Safety
+///
+/// The CPU must be the engine's. What columns read must be readable, and their sums writable.
+pub(in crate::contract) unsafe fn alternating<E: Elementwise>(
+    vectors: usize,
+    of: &Alternating<E::Num>,
+) {
+    // SAFETY: the caller's contract.
+    unsafe { E::run(Sized::<E>(vectors, of)) }
+}

@@ -5,15 +5,9 @@ use super::super::pack::{
     Alternate, Elements, Lines, Rows, WindowRows, alternate, apart, eights, window_rows,
 };
 use super::super::windows::{Runs, Seen};
-use super::alternating::{Alternating, Interleave, alternating};
-use super::field::{Field, field};
-use super::lanes::{Lanes, lanes};
-use super::line::{Line, line};
-use super::spots::{Spots, spots};
-use super::strip::{Bf16, Cell, F16, Same, sizes};
-use super::sweep::{Sight, Sweep, There, sweep};
-use super::taps::{Taps, taps};
-use super::{Elementwise, Engine, Strip, Vector};
+use super::cell::{Bf16, Cell, F16, Same, Sight, There};
+use super::engine::{Elementwise, Engine, Microkernel};
+use super::vector::{Interleave, Vector};
 use crate::routines::avx2_nearest_bf16 as nearest_bf16;
 use core::arch::x86_64 as x86;
 use std::ops::Range;
@@ -338,41 +332,26 @@ pub(in crate::contract) struct Avx2F32;
 
 impl Engine for Avx2F32 {
     type Num = f32;
+    type Vector = x86::__m256;
     type Singly = Self;
-    const LANES: usize = 8;
+    type Careful = Self;
+    type Bf16 = Bf16;
+    type F16 = F16;
     const WIDTH: usize = 16;
     const ROWS: usize = 6;
+    const FEW: usize = 3;
     const SPOTS: usize = 6;
     const ROUNDS: bool = true;
-    fn columns(rows: usize) -> usize {
-        if rows <= 3 { 32 } else { 16 }
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
+        // SAFETY: the caller's contract.
+        unsafe { kernel.run() }
     }
     fn reads(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16 | DType::F16)
     }
     fn reads_fast(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16)
-    }
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
-        let run = match (strip.cell, strip.rounded) {
-            (DType::BF16, false) => strip_f32::<Bf16, false>,
-            (DType::BF16, true) => strip_f32::<Bf16, true>,
-            (DType::F16, false) => strip_f32::<F16, false>,
-            (DType::F16, true) => strip_f32::<F16, true>,
-            (_, false) => strip_f32::<Same, false>,
-            (_, true) => strip_f32::<Same, true>,
-        };
-        // SAFETY: the caller vouches for the CPU, and for what the strip reads and writes.
-        unsafe { run(rows, vectors, strip) }
-    }
-    unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f32>) {
-        let sum = if taps.rounded { taps_f32::<true> } else { taps_f32::<false> };
-        // SAFETY: the caller's contract.
-        unsafe { sum(rows, vectors, taps) }
-    }
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
-        spots!(x86::__m256, columns, vectors, of, [1 2 3 4 5 6])
     }
     unsafe fn pack_apart(
         from: &Elements,
@@ -420,35 +399,9 @@ impl Engine for Avx2F32 {
 }
 
 impl Elementwise for Avx2F32 {
-    const LINE: usize = 14;
+    type Same = Same;
+    const HAS_MANY: bool = false;
     const ALTERNATES_BF16: bool = true;
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f32>) {
-        lanes!(x86::__m256, lines, columns, of, [3 by 3])
-    }
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn line(columns: usize, of: &Line<'_, f32>) {
-        line!(x86::__m256, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
-    }
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
-        field!(x86::__m256, lines, vectors, of)
-    }
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
-        alternating!(x86::__m256, vectors, of, [1 2 3 4])
-    }
-    fn sweeps(dtype: DType) -> bool {
-        matches!(dtype, DType::F32 | DType::BF16)
-    }
-    unsafe fn sweep(step: usize, dtype: DType, of: &Sweep<'_, f32>) {
-        let run = match dtype {
-            DType::BF16 => sweep_f32::<Bf16>,
-            _ => sweep_f32::<Same>,
-        };
-        // SAFETY: the caller's contract.
-        unsafe { run(step, of) }
-    }
 }
 
 /// f64 with AVX2 and FMA.
@@ -456,70 +409,24 @@ pub(in crate::contract) struct Avx2F64;
 
 impl Engine for Avx2F64 {
     type Num = f64;
+    type Vector = x86::__m256d;
     type Singly = Self;
-    const LANES: usize = 4;
+    type Careful = Self;
+    type Bf16 = Same;
+    type F16 = Same;
     const WIDTH: usize = 8;
     const ROWS: usize = 6;
+    const FEW: usize = 3;
     const SPOTS: usize = 6;
-    fn columns(rows: usize) -> usize {
-        if rows <= 3 { 16 } else { 8 }
-    }
-    fn reads(cell: DType) -> bool {
-        cell == DType::F64
-    }
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f64>) -> u16 {
-        sizes!(x86::__m256d, Same, false, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
-    }
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, f64>) {
-        taps!(x86::__m256d, false, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
-    }
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f64>) {
-        spots!(x86::__m256d, columns, vectors, of, [1 2 3 4 5 6])
+    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
+        // SAFETY: the caller's contract.
+        unsafe { kernel.run() }
     }
 }
 
 impl Elementwise for Avx2F64 {
-    const LINE: usize = 14;
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f64>) {
-        lanes!(x86::__m256d, lines, columns, of, [3 by 3])
-    }
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn line(columns: usize, of: &Line<'_, f64>) {
-        line!(x86::__m256d, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
-    }
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f64>) {
-        field!(x86::__m256d, lines, vectors, of)
-    }
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn alternating(vectors: usize, of: &Alternating<f64>) {
-        alternating!(x86::__m256d, vectors, of, [1])
-    }
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn sweep(step: usize, _: DType, of: &Sweep<'_, f64>) {
-        sweep!(x86::__m256d, Same, step, of, has_many: false)
-    }
-}
-
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn strip_f32<C: Cell<x86::__m256>, const ROUNDED: bool>(
-    rows: usize,
-    vectors: usize,
-    strip: &Strip<f32>,
-) -> u16 {
-    sizes!(x86::__m256, C, ROUNDED, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
-}
-
-#[target_feature(enable = "avx2,fma")]
-unsafe fn taps_f32<const ROUNDED: bool>(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
-    taps!(x86::__m256, ROUNDED, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
-}
-
-#[target_feature(enable = "avx2,fma")]
-unsafe fn sweep_f32<C: Sight<x86::__m256>>(step: usize, of: &Sweep<'_, f32>) {
-    sweep!(x86::__m256, C, step, of, has_many: false)
+    type Same = Same;
+    const HAS_MANY: bool = false;
+    const ALTERNATING: usize = 1;
 }

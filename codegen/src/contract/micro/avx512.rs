@@ -5,18 +5,11 @@ use super::super::pack::{
     window_rows, x86 as avx2,
 };
 use super::super::windows::{Runs, Seen};
-use super::alternating::{Alternating, Interleave, alternating};
 use super::avx2::vector;
+use super::cell::{Bf16, Cell, F16, Same, Sight, There};
 use super::depthwise::avx512::Loads;
-use super::field::{Field, field};
-use super::lanes::{Lanes, lanes};
-use super::line::{Line, line};
-use super::sliding::{Sliding, sliding};
-use super::spots::{Spots, spots};
-use super::strip::{Bf16, Cell, F16, Same, sizes};
-use super::sweep::{Sight, Sweep, There, sweep};
-use super::taps::{Taps, taps};
-use super::{Elementwise, Engine, Strip, Vector};
+use super::engine::{Elementwise, Engine, Microkernel};
+use super::vector::{Interleave, Vector};
 use crate::routines::nearest_bf16;
 use core::arch::x86_64 as x86;
 use std::ops::Range;
@@ -144,35 +137,24 @@ pub(in crate::contract) struct Avx512F32;
 
 impl Engine for Avx512F32 {
     type Num = f32;
+    type Vector = x86::__m512;
     type Singly = Self;
-    const LANES: usize = 16;
+    type Careful = Self;
+    type Bf16 = Bf16;
+    type F16 = F16;
     const WIDTH: usize = 32;
     const ROWS: usize = 14;
+    const FEW: usize = 6;
     const SPOTS: usize = 9;
     const SPOTS_ALONE: usize = 16;
     const TURNS_ROUNDED: bool = true;
-    fn columns(rows: usize) -> usize {
-        if rows <= 6 { 64 } else { 32 }
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
+        // SAFETY: the caller's contract.
+        unsafe { kernel.run() }
     }
     fn reads(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16 | DType::F16)
-    }
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
-        let run = match strip.cell {
-            DType::BF16 => strip_f32::<Bf16>,
-            DType::F16 => strip_f32::<F16>,
-            _ => strip_f32::<Same>,
-        };
-        // SAFETY: the caller's contract.
-        unsafe { run(rows, vectors, strip) }
-    }
-    #[target_feature(enable = "avx512f")]
-    unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
-        taps!(x86::__m512, false, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
-    }
-    #[target_feature(enable = "avx512f")]
-    unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
-        spots!(x86::__m512, columns, vectors, of, [1 2 3 4 5 6 7 8 9], alone: [10 11 12 13 14 15 16])
     }
     unsafe fn pack_apart(
         from: &Elements,
@@ -240,40 +222,9 @@ impl Engine for Avx512F32 {
 }
 
 impl Elementwise for Avx512F32 {
-    const LINE: usize = 14;
+    type Same = Same;
     const SLIDES: bool = true;
     const ALTERNATES_BF16: bool = true;
-    #[target_feature(enable = "avx512f")]
-    unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f32>) {
-        lanes!(x86::__m512, lines, columns, of, [3 by 3 5 by 5])
-    }
-    #[target_feature(enable = "avx512f")]
-    unsafe fn line(columns: usize, of: &Line<'_, f32>) {
-        line!(x86::__m512, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
-    }
-    #[target_feature(enable = "avx512f")]
-    unsafe fn sliding(taps: usize, [lines, columns]: [usize; 2], of: &Sliding<f32>) {
-        sliding!(x86::__m512, taps, lines, columns, of, [3: [1 2 3 4 5 6 7 8], 5: [1 2 3 4 5 6 7 8]])
-    }
-    #[target_feature(enable = "avx512f")]
-    unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
-        field!(x86::__m512, lines, vectors, of)
-    }
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
-        alternating!(x86::__m512, vectors, of, [1 2 3 4])
-    }
-    fn sweeps(dtype: DType) -> bool {
-        matches!(dtype, DType::F32 | DType::BF16)
-    }
-    unsafe fn sweep(step: usize, dtype: DType, of: &Sweep<'_, f32>) {
-        let run = match dtype {
-            DType::BF16 => sweep_f32::<Bf16>,
-            _ => sweep_f32::<Same>,
-        };
-        // SAFETY: the caller's contract.
-        unsafe { run(step, of) }
-    }
 }
 
 /// f64 with AVX-512F.
@@ -281,61 +232,23 @@ pub(in crate::contract) struct Avx512F64;
 
 impl Engine for Avx512F64 {
     type Num = f64;
+    type Vector = x86::__m512d;
     type Singly = Self;
-    const LANES: usize = 8;
+    type Careful = Self;
+    type Bf16 = Same;
+    type F16 = Same;
     const WIDTH: usize = 16;
     const ROWS: usize = 14;
+    const FEW: usize = 6;
     const SPOTS: usize = 9;
-    fn columns(rows: usize) -> usize {
-        if rows <= 6 { 32 } else { 16 }
-    }
-    fn reads(cell: DType) -> bool {
-        cell == DType::F64
-    }
     #[target_feature(enable = "avx512f")]
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f64>) -> u16 {
-        sizes!(x86::__m512d, Same, false, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
-    }
-    #[target_feature(enable = "avx512f")]
-    unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, f64>) {
-        taps!(x86::__m512d, false, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
-    }
-    #[target_feature(enable = "avx512f")]
-    unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f64>) {
-        spots!(x86::__m512d, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
+    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
+        // SAFETY: the caller's contract.
+        unsafe { kernel.run() }
     }
 }
 
 impl Elementwise for Avx512F64 {
-    const LINE: usize = 14;
-    #[target_feature(enable = "avx512f")]
-    unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f64>) {
-        lanes!(x86::__m512d, lines, columns, of, [3 by 3 5 by 5])
-    }
-    #[target_feature(enable = "avx512f")]
-    unsafe fn line(columns: usize, of: &Line<'_, f64>) {
-        line!(x86::__m512d, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
-    }
-    #[target_feature(enable = "avx512f")]
-    unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f64>) {
-        field!(x86::__m512d, lines, vectors, of)
-    }
-    #[target_feature(enable = "avx512f")]
-    unsafe fn alternating(vectors: usize, of: &Alternating<f64>) {
-        alternating!(x86::__m512d, vectors, of, [1])
-    }
-    #[target_feature(enable = "avx512f")]
-    unsafe fn sweep(step: usize, _: DType, of: &Sweep<'_, f64>) {
-        sweep!(x86::__m512d, Same, step, of, has_many: true)
-    }
-}
-
-#[target_feature(enable = "avx512f")]
-unsafe fn strip_f32<C: Cell<x86::__m512>>(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
-    sizes!(x86::__m512, C, false, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn sweep_f32<C: Sight<x86::__m512>>(step: usize, of: &Sweep<'_, f32>) {
-    sweep!(x86::__m512, C, step, of, has_many: true)
+    type Same = Same;
+    const ALTERNATING: usize = 1;
 }

@@ -1,5 +1,6 @@
 //! Microkernel of one row times an image: several lines of columns at once hide the latency of FMA.
 
+use super::engine::{Elementwise, Microkernel};
 use super::vector::{Number, Vector};
 
 /// Arguments: lines of columns, a few vectors each. The last vector of a line writes past its end;
@@ -22,7 +23,7 @@ pub(in crate::contract) struct Field<'a, T> {
 ///
 /// The CPU must have the vector. Steps and `L` by `V` vectors must be readable, sums writable.
 #[inline(always)]
-pub(super) unsafe fn product<T: Vector, const L: usize, const V: usize>(s: &Field<'_, T::Num>) {
+unsafe fn product<T: Vector, const L: usize, const V: usize>(s: &Field<'_, T::Num>) {
     let mut acc = [[T::splat(<T::Num as Number>::ZERO); V]; L];
     let mut a = s.a;
     for at in s.at {
@@ -61,20 +62,37 @@ pub(in crate::contract) fn most_lines(vectors: usize) -> usize {
 /// The most vectors of a line that are accumulated together.
 pub(in crate::contract) const MOST_VECTORS: usize = 8;
 
-/// Dispatches to [`product`] by lines and vectors.
-macro_rules! field {
-    ($vector:ty, $lines:expr, $vectors:expr, $field:expr) => {
-        field!($vector, $lines, $vectors, $field,
-            [1 1] [2 1] [3 1] [4 1] [5 1] [6 1] [7 1] [8 1] [1 2] [2 2] [3 2] [4 2] [5 2] [6 2]
-            [1 3] [2 3] [3 3] [4 3] [1 4] [2 4] [3 4] [1 5] [1 6] [1 7] [1 8])
-    };
-    ($vector:ty, $lines:expr, $vectors:expr, $field:expr, $([$l:literal $v:literal])*) => {
-        match ($lines, $vectors) {
-            // SAFETY: the caller vouches for these lines and vectors.
-            $(($l, $v) => unsafe { $crate::contract::micro::field::product::<$vector, $l, $v>($field) },)*
-            (lines, vectors) => unreachable!("no {lines} lines of {vectors} vectors"),
+/// So many lines and vectors.
+struct Sized<'a, E: Elementwise>([usize; 2], &'a Field<'a, E::Num>);
+
+impl<E: Elementwise> Microkernel for Sized<'_, E> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run(self) {
+        macro_rules! sum {
+            ($([$l:literal $v:literal])*) => {
+                match self.0 {
+                    // SAFETY: the caller vouches for these lines and vectors.
+                    $([$l, $v] => unsafe { product::<E::Vector, $l, $v>(self.1) },)*
+                    sizes => unreachable!("no product of {sizes:?}"),
+                }
+            };
         }
-    };
+        sum!(
+            [1 1] [2 1] [3 1] [4 1] [5 1] [6 1] [7 1] [8 1] [1 2] [2 2] [3 2] [4 2] [5 2] [6 2]
+            [1 3] [2 3] [3 3] [4 3] [1 4] [2 4] [3 4] [1 5] [1 6] [1 7] [1 8]
+        )
+    }
 }
 
-pub(super) use field;
+/// Accumulates up to [`most_lines`] by [`MOST_VECTORS`] vectors of an image.
+///
+/// # Safety
+///
+/// The CPU must be the engine's. What windows see must be readable, and sums writable for whole
+/// vectors.
+pub(in crate::contract) unsafe fn field<E: Elementwise>(sizes: [usize; 2], of: &Field<'_, E::Num>) {
+    // SAFETY: the caller's contract.
+    unsafe { E::run(Sized::<E>(sizes, of)) }
+}

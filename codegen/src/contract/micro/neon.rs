@@ -1,14 +1,8 @@
 //! Microkernels for NEON: 32 registers of four f32, strips of 8 rows by 12 columns.
 
-use super::alternating::{Alternating, Interleave, alternating};
-use super::field::{Field, field};
-use super::lanes::{Lanes, lanes};
-use super::line::{Line, line};
-use super::spots::{Spots, spots};
-use super::strip::{Bf16, Cell, Same, sizes};
-use super::sweep::{Sight, Sweep, sweep};
-use super::taps::{Taps, taps};
-use super::{Elementwise, Engine, Strip, Vector};
+use super::cell::{Bf16, Cell, Same, Sight};
+use super::engine::{Elementwise, Engine, Microkernel};
+use super::vector::{Interleave, Vector};
 use core::arch::aarch64 as arm;
 use tracecast_ir::DType;
 
@@ -102,60 +96,26 @@ pub(in crate::contract) struct NeonF32;
 
 impl Engine for NeonF32 {
     type Num = f32;
+    type Vector = arm::float32x4_t;
     type Singly = Self;
-    const LANES: usize = 4;
+    type Careful = Self;
+    type Bf16 = Bf16;
+    type F16 = Same;
     const WIDTH: usize = 12;
     const ROWS: usize = 8;
+    const FEW: usize = 4;
     const SPOTS: usize = 9;
-    fn columns(rows: usize) -> usize {
-        if rows <= 4 { 16 } else { 12 }
+    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
+        // SAFETY: the caller's contract.
+        unsafe { kernel.run() }
     }
     fn reads(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16)
     }
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
-        type V = arm::float32x4_t;
-        if strip.cell == DType::BF16 {
-            sizes!(V, Bf16, false, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
-        } else {
-            sizes!(V, Same, false, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
-        }
-    }
-    unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
-        type V = arm::float32x4_t;
-        taps!(V, false, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
-    }
-    unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
-        type V = arm::float32x4_t;
-        spots!(V, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
-    }
 }
 
 impl Elementwise for NeonF32 {
-    const LINE: usize = 14;
-    unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f32>) {
-        lanes!(arm::float32x4_t, lines, columns, of, [3 by 3 5 by 5])
-    }
-    unsafe fn line(columns: usize, of: &Line<'_, f32>) {
-        line!(arm::float32x4_t, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
-    }
-    unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
-        field!(arm::float32x4_t, lines, vectors, of)
-    }
-    unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
-        alternating!(arm::float32x4_t, vectors, of, [1 2 3 4])
-    }
-    fn sweeps(dtype: DType) -> bool {
-        matches!(dtype, DType::F32 | DType::BF16)
-    }
-    unsafe fn sweep(step: usize, dtype: DType, of: &Sweep<'_, f32>) {
-        type V = arm::float32x4_t;
-        if dtype == DType::BF16 {
-            sweep!(V, Bf16, step, of, has_many: true)
-        } else {
-            sweep!(V, Same, step, of, has_many: true)
-        }
-    }
+    type Same = Same;
 }
 
 /// f64 with NEON.
@@ -163,46 +123,22 @@ pub(in crate::contract) struct NeonF64;
 
 impl Engine for NeonF64 {
     type Num = f64;
+    type Vector = arm::float64x2_t;
     type Singly = Self;
-    const LANES: usize = 2;
+    type Careful = Self;
+    type Bf16 = Same;
+    type F16 = Same;
     const WIDTH: usize = 6;
     const ROWS: usize = 8;
+    const FEW: usize = 4;
     const SPOTS: usize = 9;
-    fn columns(rows: usize) -> usize {
-        if rows <= 4 { 8 } else { 6 }
-    }
-    fn reads(cell: DType) -> bool {
-        cell == DType::F64
-    }
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f64>) -> u16 {
-        type V = arm::float64x2_t;
-        sizes!(V, Same, false, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
-    }
-    unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, f64>) {
-        type V = arm::float64x2_t;
-        taps!(V, false, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
-    }
-    unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f64>) {
-        type V = arm::float64x2_t;
-        spots!(V, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
+    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
+        // SAFETY: the caller's contract.
+        unsafe { kernel.run() }
     }
 }
 
 impl Elementwise for NeonF64 {
-    const LINE: usize = 14;
-    unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f64>) {
-        lanes!(arm::float64x2_t, lines, columns, of, [3 by 3 5 by 5])
-    }
-    unsafe fn line(columns: usize, of: &Line<'_, f64>) {
-        line!(arm::float64x2_t, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
-    }
-    unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f64>) {
-        field!(arm::float64x2_t, lines, vectors, of)
-    }
-    unsafe fn alternating(vectors: usize, of: &Alternating<f64>) {
-        alternating!(arm::float64x2_t, vectors, of, [1])
-    }
-    unsafe fn sweep(step: usize, _: DType, of: &Sweep<'_, f64>) {
-        sweep!(arm::float64x2_t, Same, step, of, has_many: true)
-    }
+    type Same = Same;
+    const ALTERNATING: usize = 1;
 }

@@ -11,10 +11,9 @@ use super::super::pack::avx512::{
 use super::super::pack::{Alternate, Elements, Grid, Half, Lines, Matrices, Rows, halves, through};
 use super::super::windows::{Runs, Seen};
 use super::avx512::Avx512F32;
-use super::spots::{self, Spots, spots};
-use super::strip::{Cell, Same, product, sizes};
-use super::taps::{self, Taps, taps};
-use super::{Engine, Strip, Vector};
+use super::cell::{Cell, Same};
+use super::engine::{Engine, Microkernel};
+use super::vector::Vector;
 use crate::routines::to_bf16;
 use core::arch::x86_64 as x86;
 use std::hint::black_box;
@@ -25,11 +24,11 @@ use tracecast_ir::DType;
 
 /// Two bf16 in each lane, or sums in f32.
 #[derive(Clone, Copy)]
-struct Pairs(x86::__m512);
+pub(in crate::contract) struct Pairs(x86::__m512);
 
 /// The same, multiplied by fused multiply-adds.
 #[derive(Clone, Copy)]
-struct Slowly(x86::__m512);
+pub(in crate::contract) struct Slowly(x86::__m512);
 
 macro_rules! pair_vector {
     ($ty:ident, $fma:ident, $round:ident, $features:literal) => {
@@ -96,7 +95,7 @@ fn multiply_slowly(a: x86::__m512, b: x86::__m512, acc: x86::__m512) -> x86::__m
 }
 
 /// Columns of bf16 whose two steps are separate in memory, as rows of a matrix.
-struct Apart;
+pub(in crate::contract) struct Apart;
 
 impl Cell<Pairs> for Apart {
     const BYTES: usize = 2;
@@ -204,51 +203,28 @@ pub(in crate::contract) struct PairsF32;
 
 impl Engine for PairsF32 {
     type Num = f32;
+    type Vector = Pairs;
     type Singly = Avx512F32;
-    const LANES: usize = 16;
-    const WIDTH: usize = 32;
-    const ROWS: usize = 14;
+    type Careful = SlowPairs;
+    type Bf16 = Apart;
+    type F16 = Same;
+    const WIDTH: usize = Avx512F32::WIDTH;
+    const ROWS: usize = Avx512F32::ROWS;
+    const FEW: usize = Avx512F32::FEW;
     const SPOTS: usize = Avx512F32::SPOTS;
     const DEPTH: usize = 2;
+    const IS_CARELESS: bool = true;
     const ROUNDS: bool = true;
-    fn columns(rows: usize) -> usize {
-        if rows <= 6 { 64 } else { 32 }
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
+        // SAFETY: the caller's contract.
+        unsafe { kernel.run() }
     }
     fn reads(cell: DType) -> bool {
         cell == DType::BF16
     }
     fn reads_fast(cell: DType) -> bool {
         cell == DType::BF16
-    }
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
-        macro_rules! of {
-            ($cell:ty) => {
-                match (strip.tiny, strip.rounded) {
-                    (false, false) => strip_pairs::<$cell, false>,
-                    (false, true) => strip_pairs::<$cell, true>,
-                    (true, false) => strip_slowly::<$cell, false>,
-                    (true, true) => strip_slowly::<$cell, true>,
-                }
-            };
-        }
-        let run = if strip.cell == DType::BF16 { of!(Apart) } else { of!(Same) };
-        // SAFETY: the caller vouches for the CPU, and for what the strip reads and writes.
-        unsafe { run(rows, vectors, strip) }
-    }
-    unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f32>) {
-        let run = match (taps.tiny, taps.rounded) {
-            (false, false) => taps_pairs::<false>,
-            (false, true) => taps_pairs::<true>,
-            (true, false) => taps_slowly::<false>,
-            (true, true) => taps_slowly::<true>,
-        };
-        // SAFETY: the caller's contract.
-        unsafe { run(rows, vectors, taps) }
-    }
-    unsafe fn spots(columns: usize, vectors: usize, spots: &Spots<'_, f32>) {
-        let run = if spots.tiny { spots_slowly } else { spots_pairs };
-        // SAFETY: the caller vouches for the CPU, and for what columns and rows read and write.
-        unsafe { run(columns, vectors, spots) }
     }
     unsafe fn pack_apart(
         from: &Elements,
@@ -308,13 +284,27 @@ impl Engine for PairsF32 {
     }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn strip_pairs<C: Cell<Pairs>, const ROUNDED: bool>(
-    rows: usize,
-    vectors: usize,
-    strip: &Strip<f32>,
-) -> u16 {
-    sizes!(Pairs, C, ROUNDED, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+/// The same with fused multiply-adds, where sums may be subnormal: a row and a vector at a time.
+pub(in crate::contract) struct SlowPairs;
+
+impl Engine for SlowPairs {
+    type Num = f32;
+    type Vector = Slowly;
+    type Singly = Avx512F32;
+    type Careful = Self;
+    type Bf16 = Apart;
+    type F16 = Same;
+    const WIDTH: usize = 16;
+    const ROWS: usize = 1;
+    const FEW: usize = 0;
+    const SPOTS: usize = 1;
+    const DEPTH: usize = 2;
+    const ROUNDS: bool = true;
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
+        // SAFETY: the caller's contract.
+        unsafe { kernel.run() }
+    }
 }
 
 /// As [`to_bf16`], of numbers that are not subnormal: for the instruction, these are zero.
@@ -333,96 +323,6 @@ fn nearest_of_two(first: x86::__m512, last: x86::__m512) -> x86::__m512i {
     let rounded = x86::_mm512_cvtne2ps_pbh(last, first);
     // SAFETY: all 512 bits are numbers in either type.
     unsafe { std::mem::transmute::<x86::__m512bh, x86::__m512i>(rounded) }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn taps_pairs<const ROUNDED: bool>(rows: usize, vectors: usize, of: &Taps<'_, f32>) {
-    taps!(Pairs, ROUNDED, rows, vectors, of, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
-}
-
-#[target_feature(enable = "avx512f,avx512bf16")]
-unsafe fn spots_pairs(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
-    spots!(Pairs, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
-}
-
-/// By one row and one vector at a time: it is rarely needed.
-///
-/// # Safety
-///
-/// The CPU must have AVX-512F, BW and VL. All that the strip spans must be readable, and its sums
-/// writable.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn strip_slowly<C: Cell<Slowly>, const ROUNDED: bool>(
-    rows: usize,
-    vectors: usize,
-    of: &Strip<f32>,
-) -> u16 {
-    for i in 0..rows {
-        for at in (0..vectors).map(|v| v * PairsF32::LANES) {
-            let strip = Strip {
-                a: of.a.wrapping_offset(i as isize * of.row),
-                b: of.b.wrapping_add(at * C::BYTES),
-                from: from(of.from, i * of.from_ld + at),
-                out: of.place(i * of.ld + at),
-                ..*of
-            };
-            // SAFETY: the caller's contract, for a vector of a row.
-            unsafe { product::<Slowly, C, 1, 1, ROUNDED>(&strip) };
-        }
-    }
-    u16::MAX
-}
-
-/// As [`strip_slowly`].
-///
-/// # Safety
-///
-/// The CPU must have AVX-512F, BW and VL. The image must be readable for these vectors at each
-/// offset, the strip for its rows, and sums writable.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn taps_slowly<const ROUNDED: bool>(rows: usize, vectors: usize, of: &Taps<'_, f32>) {
-    for i in 0..rows {
-        for at in (0..vectors).map(|v| v * PairsF32::LANES) {
-            let taps = Taps {
-                a: of.a.wrapping_add(i),
-                b: of.b.wrapping_add(at),
-                from: from(of.from, i * of.from_ld + at),
-                out: of.place(i * of.ld + at),
-                ..*of
-            };
-            // SAFETY: the caller's contract, for a vector of a row.
-            unsafe { taps::product::<Slowly, 1, 1, ROUNDED>(&taps) };
-        }
-    }
-}
-
-/// As [`strip_slowly`].
-///
-/// # Safety
-///
-/// The CPU must have AVX-512F. The image must be readable for these columns at each offset, rows
-/// for these vectors, and sums writable.
-#[target_feature(enable = "avx512f")]
-unsafe fn spots_slowly(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
-    for i in 0..columns {
-        for at in (0..vectors).map(|v| v * PairsF32::LANES) {
-            let spots = Spots {
-                columns: &of.columns[i..=i],
-                rows: of.rows.wrapping_add(at),
-                from: from(of.from, at),
-                out: of.out.wrapping_add(at),
-                places: &of.places[i..=i],
-                ..*of
-            };
-            // SAFETY: the caller's contract, for a vector of a column.
-            unsafe { spots::product::<Slowly, 1, 1>(&spots) };
-        }
-    }
-}
-
-/// `chains`, `by` numbers on; null stays null.
-fn from(chains: *const f32, by: usize) -> *const f32 {
-    if chains.is_null() { chains } else { chains.wrapping_add(by) }
 }
 
 /// True if the CPU has the instructions, and they round as chains do and to the nearest bf16.

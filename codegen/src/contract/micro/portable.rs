@@ -1,15 +1,8 @@
 //! Microkernels for any CPU, on arrays. FMA may be a library call, so larger tiles gain nothing.
 
-use super::alternating::{Alternating, Interleave, alternating};
-use super::field::{Field, field};
-use super::lanes::{Lanes, lanes};
-use super::line::{Line, line};
-use super::spots::{Spots, spots};
-use super::strip::{Same, sizes};
-use super::sweep::{Sight, Sweep, sweep};
-use super::taps::{Taps, taps};
-use super::{Elementwise, Engine, Strip, Vector};
-use tracecast_ir::DType;
+use super::cell::{Same, Sight};
+use super::engine::{Elementwise, Engine, Microkernel};
+use super::vector::{Interleave, Vector};
 
 macro_rules! array_vector {
     ($num:ty, $lanes:literal) => {
@@ -70,49 +63,25 @@ macro_rules! portable_engine {
 
         impl Engine for $name {
             type Num = $num;
+            type Vector = [$num; 4];
             type Singly = Self;
-            const LANES: usize = 4;
+            type Careful = Self;
+            type Bf16 = Same;
+            type F16 = Same;
             const WIDTH: usize = 8;
             const ROWS: usize = 2;
+            const FEW: usize = 0;
             const SPOTS: usize = 2;
-            fn columns(_: usize) -> usize {
-                8
-            }
-            fn reads(cell: DType) -> bool {
-                cell == <$num as super::Wider>::DTYPE
-            }
-            unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<$num>) -> u16 {
-                sizes!([$num; 4], Same, false, rows, vectors, strip, few: [], all: [1 2], more: [])
-            }
-            unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, $num>) {
-                taps!([$num; 4], false, rows, vectors, strip, few: [], all: [1 2], more: [])
-            }
-            unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, $num>) {
-                spots!([$num; 4], columns, vectors, of, [1 2])
+            unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
+                // SAFETY: the caller's contract.
+                unsafe { kernel.run() }
             }
         }
 
         impl Elementwise for $name {
+            type Same = Same;
             const LINE: usize = 2;
-            unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, $num>) {
-                lanes!([$num; 4], lines, columns, of, [3 by 3])
-            }
-            unsafe fn line(columns: usize, of: &Line<'_, $num>) {
-                line!([$num; 4], columns, of, [1 2])
-            }
-            unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, $num>) {
-                for (l, v) in (0..lines).flat_map(|l| (0..vectors).map(move |v| (l, v))) {
-                    let (b, sums) = (of.b.wrapping_add(l * of.line), of.sums.wrapping_add(l * of.ld));
-                    let (b, sums) = (b.wrapping_add(4 * v), sums.wrapping_add(4 * v));
-                    field!([$num; 4], 1, 1, &Field { b, sums, ..*of }, [1 1])
-                }
-            }
-            unsafe fn alternating(vectors: usize, of: &Alternating<$num>) {
-                alternating!([$num; 4], vectors, of, [1])
-            }
-            unsafe fn sweep(step: usize, _: DType, of: &Sweep<'_, $num>) {
-                sweep!([$num; 4], Same, step, of, has_many: true)
-            }
+            const ALTERNATING: usize = 1;
         }
     };
 }

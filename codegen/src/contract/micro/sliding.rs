@@ -2,6 +2,7 @@
 //!
 //! A place of a row is loaded once for all outputs of two lines, not once for each.
 
+use super::engine::{Elementwise, Microkernel};
 use super::vector::{Number, Vector};
 
 /// The most places of a row that these outputs read.
@@ -29,9 +30,7 @@ pub(in crate::contract) struct Sliding<T> {
 ///
 /// The CPU must have the vector; what windows see must be readable, and sums writable.
 #[inline(always)]
-pub(super) unsafe fn product<V: Vector, const T: usize, const L: usize, const C: usize>(
-    s: &Sliding<V::Num>,
-) {
+unsafe fn product<V: Vector, const T: usize, const L: usize, const C: usize>(s: &Sliding<V::Num>) {
     let zero = V::splat(<V::Num as Number>::ZERO);
     let mut acc = [[zero; C]; L];
     for r in 0..T + L - 1 {
@@ -64,17 +63,44 @@ pub(super) unsafe fn product<V: Vector, const T: usize, const L: usize, const C:
     }
 }
 
-/// Dispatches to [`product`] by kernel size, one line or two, and outputs of a line.
-macro_rules! sliding {
-    ($vector:ty, $taps:expr, $lines:expr, $columns:expr, $sliding:expr, [$($t:literal: [$($c:literal)*]),*]) => {
-        match ($taps, $lines, $columns) {
-            // SAFETY: the caller's contract.
-            $($(($t, 1, $c) => unsafe { $crate::contract::micro::sliding::product::<$vector, $t, 1, $c>($sliding) },
-            // SAFETY: as above.
-            ($t, 2, $c) => unsafe { $crate::contract::micro::sliding::product::<$vector, $t, 2, $c>($sliding) },)*)*
-            sizes => unreachable!("no product of {sizes:?}"),
+/// A kernel size, and the lines and the outputs of each.
+struct Sized<'a, E: Elementwise>(usize, [usize; 2], &'a Sliding<E::Num>);
+
+impl<E: Elementwise> Microkernel for Sized<'_, E> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run(self) {
+        macro_rules! sum {
+            ($($outputs:literal)*) => {
+                match (self.0, self.1) {
+                    // SAFETY: the caller's contract.
+                    $((3, [1, $outputs]) => unsafe { product::<E::Vector, 3, 1, $outputs>(self.2) },
+                    // SAFETY: as above.
+                    (3, [2, $outputs]) => unsafe { product::<E::Vector, 3, 2, $outputs>(self.2) },
+                    // SAFETY: as above.
+                    (5, [1, $outputs]) => unsafe { product::<E::Vector, 5, 1, $outputs>(self.2) },
+                    // SAFETY: as above.
+                    (5, [2, $outputs]) => unsafe { product::<E::Vector, 5, 2, $outputs>(self.2) },)*
+                    sizes => unreachable!("no product of {sizes:?}"),
+                }
+            };
         }
-    };
+        sum!(1 2 3 4 5 6 7 8)
+    }
 }
 
-pub(super) use sliding;
+/// Depthwise windows, `taps` by `taps` (3 or 5): [`LINES`] by [`WINDOWS`] of them at most.
+///
+/// # Safety
+///
+/// The CPU must be the engine's. What windows see must be readable, and sums writable for whole
+/// vectors.
+pub(in crate::contract) unsafe fn sliding<E: Elementwise>(
+    taps: usize,
+    sizes: [usize; 2],
+    of: &Sliding<E::Num>,
+) {
+    // SAFETY: the caller's contract.
+    unsafe { E::run(Sized::<E>(taps, sizes, of)) }
+}

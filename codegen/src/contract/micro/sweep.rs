@@ -5,10 +5,13 @@
 //! products in the order of lines, and nine run in parallel.
 
 use super::super::prefetch::{LINE, ask};
-use super::strip::Cell;
+use super::cell::{Sight, There};
+use super::engine::{Elementwise, Microkernel};
 use super::vector::{Number, Vector};
 use smallvec::SmallVec;
+use std::marker::PhantomData;
 use std::ops::Range;
+use tracecast_ir::DType;
 
 /// Kernel size along each axis.
 pub(in crate::contract) const TAPS: usize = 3;
@@ -33,91 +36,6 @@ pub(in crate::contract) struct Sweep<'a, T> {
     /// The accumulators, which are continued, and the stride between positions.
     pub(in crate::contract) chains: *mut T,
     pub(in crate::contract) ld: usize,
-}
-
-/// Lane mask of the elements in bounds, of a vector or of two that are deinterleaved.
-#[derive(Clone, Copy)]
-pub(in crate::contract) struct There {
-    pub(super) mask: u32,
-    /// Offsets from elements 0 and 8 to eight in bounds: AVX2 has no masked loads of 16 bits.
-    #[cfg(target_arch = "x86_64")]
-    pub(super) by: [isize; 2],
-}
-
-impl There {
-    /// Masks `count` elements from `from` on. `there` is the range in bounds, of eight or more.
-    pub(super) fn of(there: &Range<isize>, from: isize, count: usize) -> There {
-        let before = |end: isize| ((1u64 << (end - from).clamp(0, count as isize)) - 1) as u32;
-        let mask = before(there.end) & !before(there.start);
-        There {
-            mask,
-            #[cfg(target_arch = "x86_64")]
-            by: [from, from + 8].map(|from| from.clamp(there.start, there.end - 8) - from),
-        }
-    }
-}
-
-/// Masked loads: zeros for elements out of bounds.
-pub(super) trait Sight<V: Vector>: Cell<V> {
-    /// Loads contiguous elements, one a lane.
-    ///
-    /// # Safety
-    ///
-    /// `from` must be readable for the elements that are there.
-    #[inline(always)]
-    unsafe fn side_by_side(from: *const u8, there: There) -> V {
-        if there.mask.count_ones() as usize == V::LANES {
-            // SAFETY: the caller's contract.
-            return unsafe { Self::load(from, 0) };
-        }
-        // SAFETY: the caller's contract.
-        unsafe { one_by_one::<V, Self>(from, there.mask, 1) }
-    }
-
-    /// Loads twice as many, deinterleaved: those at even places, and those at odd ones.
-    ///
-    /// # Safety
-    ///
-    /// `from` must be readable for the elements that are there.
-    #[inline(always)]
-    unsafe fn apart(from: *const u8, there: There) -> [V; 2] {
-        [0, 1].map(|odd| {
-            let (from, mask) = (from.wrapping_add(odd * Self::BYTES), there.mask >> odd);
-            // SAFETY: the caller's contract.
-            unsafe { one_by_one::<V, Self>(from, mask, 2) }
-        })
-    }
-
-    /// Loads those at even places; `next` are those at even places from two elements later on.
-    ///
-    /// # Safety
-    ///
-    /// `from` must be readable for the elements that are there.
-    #[inline(always)]
-    unsafe fn even(from: *const u8, there: There, _next: V) -> V {
-        // SAFETY: the caller's contract.
-        let [even, _] = unsafe { Self::apart(from, there) };
-        even
-    }
-}
-
-/// Loads elements of stride `step` one by one, where their bit of the mask is set.
-///
-/// # Safety
-///
-/// `from` must be readable for the elements whose bit is set.
-#[inline(always)]
-unsafe fn one_by_one<V: Vector, C: Cell<V> + ?Sized>(from: *const u8, mask: u32, step: usize) -> V {
-    // As many as the widest vectors have.
-    let mut cells = [0u64; 16];
-    let to = cells.as_mut_ptr().cast::<u8>();
-    for lane in (0..V::LANES).filter(|lane| mask >> (lane * step) & 1 != 0) {
-        let from = from.wrapping_add(lane * step * C::BYTES);
-        // SAFETY: an element that is there, and a place for it.
-        unsafe { to.wrapping_add(lane * C::BYTES).copy_from_nonoverlapping(from, C::BYTES) };
-    }
-    // SAFETY: as many elements as there are lanes.
-    unsafe { C::load(to, 0) }
 }
 
 /// A vector of outputs in each line.
@@ -155,19 +73,17 @@ impl Strip {
 ///
 /// The CPU must have the vector. Data in bounds must be readable, chains writable as whole vectors.
 #[inline(always)]
-pub(super) unsafe fn product<V: Vector, C: Sight<V>, const S: usize, const HAS_MANY: bool>(
-    s: &Sweep<'_, V::Num>,
-) {
+unsafe fn product<E: Elementwise, C: Sight<E::Vector>, const S: usize>(s: &Sweep<'_, E::Num>) {
     for (i, strip) in s.strips.iter().enumerate() {
-        let (window, strip) = (i * V::LANES, *strip);
-        if S == 1 || HAS_MANY {
+        let (window, strip) = (i * E::LANES, *strip);
+        if S == 1 || E::HAS_MANY {
             // SAFETY: the caller's contract.
-            unsafe { rows::<V, C, S, 0, S>(s, window, strip) };
+            unsafe { rows::<E::Vector, C, S, 0, S>(s, window, strip) };
         } else {
             // SAFETY: the caller's contract.
-            unsafe { rows::<V, C, S, 0, 1>(s, window, strip) };
+            unsafe { rows::<E::Vector, C, S, 0, 1>(s, window, strip) };
             // SAFETY: the caller's contract.
-            unsafe { rows::<V, C, S, 1, 2>(s, window, strip) };
+            unsafe { rows::<E::Vector, C, S, 1, 2>(s, window, strip) };
         }
     }
 }
@@ -292,21 +208,40 @@ impl<V: Vector> Step<V> {
     }
 }
 
-/// Dispatches to [`product`] by stride. `has_many`: the CPU has 32 vector registers, not 16.
-macro_rules! sweep {
-    ($vector:ty, $cell:ty, $step:expr, $sweep:expr, has_many: $many:literal) => {
-        match $step {
+/// [`product`] at a stride, of elements of a dtype.
+struct Sized<'a, E: Elementwise, C>(usize, &'a Sweep<'a, E::Num>, PhantomData<C>);
+
+impl<E: Elementwise, C: Sight<E::Vector>> Microkernel for Sized<'_, E, C> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run(self) {
+        match self.0 {
             // SAFETY: the caller's contract.
-            1 => unsafe {
-                $crate::contract::micro::sweep::product::<$vector, $cell, 1, $many>($sweep)
-            },
+            1 => unsafe { product::<E, C, 1>(self.1) },
             // SAFETY: as above.
-            2 => unsafe {
-                $crate::contract::micro::sweep::product::<$vector, $cell, 2, $many>($sweep)
-            },
+            2 => unsafe { product::<E, C, 2>(self.1) },
             step => unreachable!("no windows {step} apart"),
         }
-    };
+    }
 }
 
-pub(super) use sweep;
+/// Continues a depthwise weight gradient over lines of a channel, at stride `step`.
+///
+/// # Safety
+///
+/// The CPU must be the engine's, and `dtype` one it reads. Elements inside of the channel and the
+/// lines must be readable, and chains writable.
+pub(in crate::contract) unsafe fn sweep<E: Elementwise>(
+    step: usize,
+    dtype: DType,
+    of: &Sweep<'_, E::Num>,
+) {
+    if dtype == DType::BF16 {
+        // SAFETY: the caller's contract.
+        unsafe { E::run(Sized::<E, E::Bf16>(step, of, PhantomData)) }
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { E::run(Sized::<E, E::Same>(step, of, PhantomData)) }
+    }
+}

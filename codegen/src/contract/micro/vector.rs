@@ -16,7 +16,7 @@ impl Number for f64 {
 }
 
 /// A SIMD vector. Its methods may be called only on a CPU that has it.
-pub(super) trait Vector: Copy {
+pub(in crate::contract) trait Vector: Copy {
     type Num: Number;
     const LANES: usize;
     fn splat(x: Self::Num) -> Self;
@@ -38,5 +38,20 @@ pub(super) trait Vector: Copy {
     /// `p` must be writable for `LANES` of them.
     unsafe fn round(self, _p: *mut u16) {
         unreachable!("does not round")
+    }
+}
+
+/// Vectors that can be interleaved.
+pub(in crate::contract) trait Interleave: Vector {
+    /// Interleaves two vectors: the low half, then the high half.
+    fn interleave(self, odd: Self) -> [Self; 2];
+
+    /// Interleaves two vectors and stores them as bf16. The low bits of a NaN are zero.
+    ///
+    /// # Safety
+    ///
+    /// `to` must be writable for them.
+    unsafe fn round_in_turn(self, _odd: Self, _to: *mut u8) {
+        unreachable!("the engine does not alternate bf16")
     }
 }

@@ -8,7 +8,7 @@ mod pack;
 
 use super::engines::with_engine;
 use super::micro::Engine;
-use super::micro::spots::Spots;
+use super::micro::outer::{self, Spots};
 use super::operand::Scratch;
 use super::pack::{Elements, strips, turn_sums};
 use super::prefetch::{LINE, Later};
@@ -422,7 +422,7 @@ impl Phases<'_> {
                 };
                 part.later.iter_mut().for_each(Later::ask);
                 // SAFETY: the caller's contract.
-                unsafe { E::spots(some.count, count.div_ceil(E::LANES), &spots) };
+                unsafe { outer::spots::<E>([some.count, count.div_ceil(E::LANES)], &spots) };
             }
             from = to;
             if from == end {

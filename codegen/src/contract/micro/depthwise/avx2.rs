@@ -1,11 +1,10 @@
 //! AVX2 microkernel of 3 × 3 depthwise convolutions; registers hold sums and some weights.
 
 use super::super::super::prefetch::{LINE, ask};
-use super::super::alternating::Interleave;
 use super::super::avx2::{in_quarters, nearest_without_nan, parities};
-use super::super::strip::{Bf16, Cell, Same};
-use super::super::sweep::{Sight, TAPS, There};
-use super::super::vector::Vector;
+use super::super::cell::{Bf16, Cell, Same, Sight, There};
+use super::super::sweep::TAPS;
+use super::super::vector::{Interleave, Vector};
 use super::{Planes, unrolled};
 use core::arch::x86_64::{self as x86, __m256 as V};
 

@@ -1,0 +1,250 @@
+//! [`Engine`]: what microkernels and packing need to know of an instruction set.
+
+use super::super::pack::{
+    Alternate, Elements, Grid, Half, Lines, Matrices, Rows, Wider, WindowRows, apart_singly,
+    pack_singly, window_rows_singly,
+};
+use super::super::windows::{Runs, Seen};
+use super::cell::{Cell, Sight};
+use super::vector::{Interleave, Vector};
+use std::ops::Range;
+use tracecast_ir::DType;
+
+/// A microkernel with its arguments.
+pub(in crate::contract) trait Microkernel {
+    type Out;
+
+    /// Runs it. To be inlined into the function that has the CPU's instructions.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. What its operands span must be readable, and sums writable.
+    unsafe fn run(self) -> Self::Out;
+}
+
+/// Microkernels and packing for one accumulator type and one instruction set.
+pub(in crate::contract) trait Engine: Sized {
+    type Num: Wider;
+    type Vector: Vector<Num = Self::Num>;
+    /// The engine whose packed numbers hold one step each: it fills images of f32 or f64.
+    type Singly: Elementwise<Num = Self::Num>;
+    /// The engine for sums that may be subnormal, of one row and one vector at a time.
+    type Careful: Engine<Num = Self::Num>;
+    /// How columns of 16 bits are loaded, if [`Engine::reads`] them.
+    type Bf16: Cell<Self::Vector>;
+    type F16: Cell<Self::Vector>;
+    /// Numbers of a vector.
+    const LANES: usize = <Self::Vector as Vector>::LANES;
+    /// The columns of a packed panel.
+    const WIDTH: usize;
+    /// The most rows of a strip.
+    const ROWS: usize;
+    /// The most rows of a strip that is four vectors wide: enough independent chains to hide the
+    /// latency of FMA.
+    const FEW: usize;
+    /// The most columns that two vectors of rows are multiplied by.
+    const SPOTS: usize;
+    /// The same with one vector of rows.
+    const SPOTS_ALONE: usize = Self::SPOTS;
+    /// Steps of `k` in a packed number, the unit of lengths along `k` below, except in packing.
+    const DEPTH: usize = 1;
+    /// True if sums that may be subnormal are for [`Engine::Careful`].
+    const IS_CARELESS: bool = false;
+    /// True if strips round sums to bf16.
+    const ROUNDS: bool = false;
+
+    /// Runs a microkernel with the CPU's instructions.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's, and [`Microkernel::run`] be allowed.
+    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out;
+
+    /// The most columns of a strip of `rows`.
+    fn columns(rows: usize) -> usize {
+        if rows <= Self::FEW { 4 * Self::LANES } else { Self::WIDTH }
+    }
+
+    /// True if a strip reads columns of that dtype.
+    fn reads(cell: DType) -> bool {
+        cell == Self::Num::DTYPE
+    }
+
+    /// True if it reads them as fast as packed ones.
+    fn reads_fast(cell: DType) -> bool {
+        cell == Self::Num::DTYPE
+    }
+
+    /// Packs rows of `row` stride, each of two-row matrices that are read column by column. Returns
+    /// what [`Engine::pack`] does; `None` if unsupported.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. Elements must be readable for these rows and steps, and `dst`
+    /// writable for their numbers.
+    unsafe fn pack_crossed(
+        _from: &Elements,
+        _row: isize,
+        _matrices: Matrices,
+        _steps: Range<usize>,
+        _count: usize,
+        _dst: *mut Self::Num,
+    ) -> Option<u16> {
+        None
+    }
+
+    /// Gathers `count` rows of stride `row` into a strip; a step is at its offset in the first row.
+    /// Returns what [`Engine::pack`] does.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. Elements must be readable for these rows at `offsets`, and
+    /// `dst` writable for their numbers.
+    unsafe fn pack_apart(
+        from: &Elements,
+        row: isize,
+        offsets: &[isize],
+        count: usize,
+        dst: *mut Self::Num,
+    ) -> u16 {
+        // SAFETY: the caller's contract.
+        unsafe { apart_singly(from, row, offsets, count, dst) };
+        u16::MAX
+    }
+
+    /// Packs rows of windows; returns what [`Engine::pack`] does.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. Windows must be readable, and each place writable for
+    /// `rows.count` numbers.
+    unsafe fn pack_window_rows(from: &Elements, rows: &WindowRows<'_>, dst: *mut Self::Num) -> u16 {
+        // SAFETY: the caller's contract.
+        unsafe { window_rows_singly(from, rows, dst) };
+        u16::MAX
+    }
+
+    /// Packs one line whose steps are contiguous; returns what [`Engine::pack`] does.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. The line must be readable for `k` elements, and `dst` writable
+    /// for their numbers.
+    unsafe fn pack_line(line: &Elements, k: usize, dst: *mut Self::Num) -> u16 {
+        let Elements { base, dtype, round } = *line;
+        let lines = Lines { base, dtype, round, across: 0, along: 1 };
+        // SAFETY: the caller's contract.
+        unsafe { Self::pack(&lines, 1, k, dst, 1) }
+    }
+
+    /// Interleaves an image into pairs: each number with that at distance `apart`, if both are
+    /// below `count`. Returns what [`Engine::pack`] does. Does nothing if a number holds one step.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. `count` numbers must be readable at `from`, writable at `to`.
+    /// They may be the same if `apart` is positive.
+    unsafe fn join(
+        _from: *const Self::Num,
+        _to: *mut Self::Num,
+        _count: usize,
+        _apart: isize,
+    ) -> u16 {
+        u16::MAX
+    }
+
+    /// Interleaves two halves into pairs, zeros where one ends; returns what [`Engine::pack`] does.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's, whose numbers hold two steps. Elements inside of both halves
+    /// must be readable, and `to` writable for all rows and columns.
+    unsafe fn join_halves(_halves: &[Half; 2], _grid: Grid, _to: *mut Self::Num) -> u16 {
+        unreachable!("numbers hold one step")
+    }
+
+    /// Packs element `p < k` of line `j < count` to `dst[p * ld + j]`; a row's rest is undefined.
+    ///
+    /// Returns the least nonzero magnitude as bf16 bits, if the engine needs it; else a large one.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's, lines readable, `ld >= count`, `k * ld + 8` numbers writable.
+    unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut Self::Num, ld: usize) -> u16 {
+        // SAFETY: the caller's contract.
+        unsafe { pack_singly(lines, count, k, dst, ld) };
+        u16::MAX
+    }
+
+    /// True if the engine has [`Engine::turn_rounded`].
+    const TURNS_ROUNDED: bool = false;
+
+    /// Rounds columns of sums to bf16, a vector each, and transposes them to rows of stride `ld`.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's, which must have it. Sums must be readable, places writable.
+    unsafe fn turn_rounded(_sums: *const Self::Num, _sizes: [usize; 2], _to: *mut u16, _ld: usize) {
+        unreachable!("has no way to")
+    }
+
+    /// Deinterleaves rows: even elements go to the first place, odd ones to the second. Returns
+    /// what [`Engine::pack`] does; `None`, with nothing done, if unsupported.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. Rows must be readable, and each place writable for its count
+    /// of numbers in every row.
+    unsafe fn alternate(
+        _from: &Elements,
+        _rows: Rows,
+        _to: [Alternate<Self::Num>; 2],
+    ) -> Option<u16> {
+        None
+    }
+
+    /// True if [`Engine::pack_through`] packs these columns; otherwise they are gathered first.
+    fn packs_through(_seen: &Seen, _from: &Elements) -> bool {
+        false
+    }
+
+    /// Packs a block of patches (implicit im2col) straight into panels, as [`Engine::pack`] does.
+    /// Returns `None` if they must be gathered first.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. What is in bounds must be readable, and `dst` writable for
+    /// whole panels.
+    unsafe fn pack_through(
+        _seen: &Seen,
+        _from: Elements,
+        _block: (Range<usize>, Range<usize>),
+        _runs: &mut Runs,
+        _dst: *mut Self::Num,
+    ) -> Option<u16> {
+        None
+    }
+}
+
+/// Microkernels of depthwise convolutions, which multiply vectors by vectors.
+pub(in crate::contract) trait Elementwise:
+    Engine<Vector: Interleave, Bf16: Sight<<Self as Engine>::Vector>>
+{
+    /// How elements of the accumulator's dtype are loaded.
+    type Same: Sight<Self::Vector>;
+    /// True if the CPU has 32 vector registers, not 16.
+    const HAS_MANY: bool = true;
+    /// The most columns of an elementwise line, a vector of batches each.
+    const LINE: usize = 14;
+    /// The most vectors that a transposed convolution accumulates together.
+    const ALTERNATING: usize = 4;
+    /// True if a transposed convolution rounds sums of products of bf16.
+    const ALTERNATES_BF16: bool = false;
+    /// True if sliding windows pay.
+    const SLIDES: bool = false;
+
+    /// True if a depthwise weight gradient reads elements of that dtype.
+    fn sweeps(dtype: DType) -> bool {
+        dtype == Self::Num::DTYPE || dtype == DType::BF16 && Self::reads(dtype)
+    }
+}
