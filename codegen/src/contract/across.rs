@@ -114,7 +114,7 @@ impl Correlation<'_> {
                         let strip_of_rows = own.wrapping_add(before * m + row * block.len());
                         for strip in strips(n, E::SPOTS) {
                             let spots = Spots {
-                                image: to.expose_provenance(),
+                                image: to.cast_const(),
                                 columns: &spots[strip.start..strip.start + strip.count],
                                 at: block,
                                 rows: strip_of_rows,

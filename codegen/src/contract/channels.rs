@@ -1,6 +1,5 @@
 //! The right operand of a weight gradient, channel by channel.
 
-use super::edges::Edges;
 use super::image::{Distances, Image};
 use super::windows::{Axis, Bound, MOST_BOUNDS, Seen};
 use std::ops::Range;
@@ -26,8 +25,6 @@ pub(crate) struct Channels {
     /// Examples, and the stride between them in elements.
     pub(super) examples: usize,
     pub(super) next: isize,
-    /// True if the input may be read in place, apart from windows that overlap the padding.
-    pub(super) has_edges: bool,
     /// True if a channel has one column and no padding.
     pub(super) is_whole: bool,
     /// Distances between the two steps of each bf16 pair in an image. `None` if they are too many.
@@ -67,9 +64,6 @@ impl Channels {
         if !image.has_one_plane() || steps <= taps || !image.is_mostly_seen(steps) {
             return None;
         }
-        let plane = (first.extent > 1).then_some(first.stride);
-        let is_single = examples_together(steps, examples) == 1;
-        let has_edges = is_single && Edges::of(&image).is_some_and(|edges| edges.are_few(plane));
         let distances = whole.distances_in_turn();
         let copies = match distances.as_deref() {
             None => 0,
@@ -83,7 +77,6 @@ impl Channels {
             taps,
             examples,
             next,
-            has_edges,
             is_whole: is_unbounded && inner.is_empty(),
             distances,
             copies,
@@ -93,11 +86,6 @@ impl Channels {
     /// True if `dtype`, rounded to `round`, is read in place and accumulated in `acc`.
     pub(crate) fn are_read_in_place(&self, dtype: DType, round: Option<DType>, acc: DType) -> bool {
         self.is_whole && dtype == acc && round.is_none()
-    }
-
-    /// True if it is read in place, apart from windows that overlap the padding.
-    pub(crate) fn are_read_at_edges(&self, dtype: DType, round: Option<DType>, acc: DType) -> bool {
-        self.has_edges && !self.is_whole && dtype == acc && round.is_none()
     }
 
     /// True if a channel has one column and the steps of an example are contiguous.
@@ -132,17 +120,6 @@ impl Channels {
             }
         }
         seen
-    }
-
-    /// Runs of steps in each example of a `k`-range: `[count, length]`, and the strides from run to
-    /// run and step to step in elements. `None` unless steps have one axis or two.
-    pub(super) fn runs(&self, stretch: &Stretch) -> Option<([usize; 2], isize, isize)> {
-        let lines = stretch.lines.len();
-        match self.seen.rows[self.down()..] {
-            [all] => Some(([1, lines], 0, all.stride)),
-            [down, along] => Some(([lines, along.extent], down.stride, along.stride)),
-            _ => None,
-        }
     }
 
     /// Offset of a `k`-range in the first channel, in elements.

@@ -4,7 +4,6 @@ use super::correlate::{Correlation, Loops};
 use super::engines::with_engine;
 use super::image::Image;
 use super::micro::Engine;
-use super::micro::field::{MOST_VECTORS, most_lines};
 use super::schedule::{Axis, Chosen, Layout, Load, Pass, Schedule, Store};
 use super::span::tile;
 use crate::machine::InstructionSet;
@@ -49,18 +48,9 @@ impl Correlation<'_> {
                 let image = self.image(seen, Some(0..most))?;
                 let is_stored = self.stored.is_some() && self.is_direct::<E>(&image);
                 let store = if is_stored { Store::InPlace } else { Store::Staged };
-                let (schedule, tile) = if self.goes_by_line(&whole, E::LANES) {
-                    let (_, _, [lines, across]) = image.lines_of_columns();
-                    let vectors = across.div_ceil(E::LANES);
-                    let lines = lines.min(most_lines(vectors));
-                    let tile = [1, lines * vectors.min(MOST_VECTORS) * E::LANES];
-                    (Schedule::Depthwise(Pass::Forward, Layout::Padded), tile)
-                } else {
-                    let vectors = Axis::Columns;
-                    (Schedule::ImplicitGemm { vectors, store }, tile::<E>(self.rows))
-                };
+                let schedule = Schedule::ImplicitGemm { vectors: Axis::Columns, store };
                 let load = if whole.has_phases() { Load::PaddedByPhase } else { Load::Padded };
-                (schedule, load, Some(tile), rows(most))
+                (schedule, load, Some(tile::<E>(self.rows)), rows(most))
             }
         };
         let is_read = matches!(self.loops(), Loops::Columns) && self.in_place::<E>().is_some();

@@ -8,7 +8,6 @@ use super::engines::with_engine;
 use super::groups;
 use super::image::{Beside, Image, Places};
 use super::micro::Engine;
-use super::micro::field::{Field, MOST_VECTORS, field, most_lines};
 use super::micro::outer::{self, Sums, Taps};
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, MOVED, Wider, move_line, room, strips};
@@ -23,10 +22,6 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// Elements of sums per call of the epilogue.
 const TOGETHER: usize = 8192;
-/// The same if vectors go along rows of windows: sums need no other buffer.
-const TOGETHER_BY_LINE: usize = 2048;
-/// Least windows along the first axis per band: a band copies the border of its neighbours.
-pub(super) const SOME: usize = 4;
 /// Steps of `k` per pass: what they read of an image stays in L1 for all rows.
 pub(super) const PIECE: usize = 192;
 
@@ -123,14 +118,12 @@ pub(super) struct Band<'a> {
     ld: usize,
     /// Batches per call of the epilogue.
     together: usize,
-    /// True if vectors go along rows of windows, and none crosses the end of a row.
-    by_line: bool,
 }
 
 impl<'a> Band<'a> {
     /// Elements that gather `rows` rows of sums per batch. Zero if rows are dense already.
     fn gathered(&self, rows: usize) -> usize {
-        if self.together == 1 && self.image.is_dense() && !self.by_line {
+        if self.together == 1 && self.image.is_dense() {
             return 0;
         }
         self.together.saturating_mul(rows).saturating_mul(self.columns.len()).saturating_add(MOVED)
@@ -239,7 +232,7 @@ impl Correlation<'_> {
             right: bytes(image.room()),
             filled: bytes(filled.max(image.line())),
             chains: bytes(band.gathered(m)),
-            sums: if band.by_line { 0 } else { bytes(self.room_of_sums::<E>(&band)) },
+            sums: bytes(self.room_of_sums::<E>(&band)),
             listed,
             steps: k,
         }
@@ -257,19 +250,12 @@ impl Correlation<'_> {
         if self.pairs { image.joined() } else { Some(image) }
     }
 
-    /// Most windows along the first axis whose image and sums fit in half of L2, or in L1 by row.
+    /// Most windows along the first axis whose image and sums fit in half of L2.
     pub(super) fn most<E: Engine>(&self, whole: &Image) -> usize {
         let [all, each] = whole.windows();
         let numbers = whole.room() / all + self.rows * each;
-        let by_line = self.goes_by_line(whole, E::LANES);
-        let (cache, least) =
-            if by_line { (self.cpu.caches.l1, SOME) } else { (self.cpu.caches.l2 / 2, 1) };
-        (cache / (numbers * size_of::<E::Num>()).max(1)).clamp(least.min(all), all)
-    }
-
-    /// True if vectors of `lanes` elements go along rows of windows: one row, few steps.
-    pub(super) fn goes_by_line(&self, image: &Image, lanes: usize) -> bool {
-        self.rows == 1 && self.k <= CONTRACT_BLOCK && image.fills_vectors(lanes)
+        let cache = self.cpu.caches.l2 / 2;
+        (cache / (numbers * size_of::<E::Num>()).max(1)).clamp(1, all)
     }
 
     /// The band of some windows, given the images of all and of these.
@@ -278,13 +264,11 @@ impl Correlation<'_> {
         [whole, image]: [&'a Image; 2],
         columns: Range<usize>,
     ) -> Band<'a> {
-        let by_line = self.goes_by_line(whole, E::LANES);
         let vectors = image.span().div_ceil(E::LANES);
-        let most = if by_line { TOGETHER_BY_LINE } else { TOGETHER };
         let is_whole = whole.windows() == image.windows();
-        let together = if is_whole { most / (self.rows * columns.len()).max(1) } else { 1 };
+        let together = if is_whole { TOGETHER / (self.rows * columns.len()).max(1) } else { 1 };
         let together = together.max(1);
-        Band { image, vectors, ld: vectors * E::LANES, together, columns, by_line }
+        Band { image, vectors, ld: vectors * E::LANES, together, columns }
     }
 
     /// Vectors of columns in a register tile.
@@ -320,7 +304,7 @@ impl Correlation<'_> {
     ) {
         let (seen, from) = self.windows().expect("is seen through windows");
         let whole = self.image(seen, None).expect("windows of a convolution");
-        let [count, each] = whole.windows();
+        let [_, each] = whole.windows();
         let slots = self.period.min(batches.len());
         let size = room::<E>(self.rows, 1, self.k);
         let packed = match self.in_place::<E>() {
@@ -361,22 +345,6 @@ impl Correlation<'_> {
                 let places = Places { image: to, line, beside: Beside::ALONE };
                 // SAFETY: as above.
                 let least_right = unsafe { image.fill::<E>(from.moved(right), places) };
-                if band.by_line {
-                    // This thread's next band or batch must overwrite what is past this one.
-                    let is_followed =
-                        windows.end < all.end || windows.len() == count && i + 1 < batches.len();
-                    let stored = self.stored(batch, &band).filter(|_| is_followed);
-                    let dense = scratch.chains.room::<E::Num>(band.gathered(1));
-                    let dense = dense.wrapping_add(waiting.len() * band.columns.len());
-                    let sums = stored.unwrap_or(dense);
-                    // SAFETY: the image and the left operand are ready, and the sums have room.
-                    unsafe { sum_by_line::<E>(&band, ready, to, &scratch.steps, sums) };
-                    match stored {
-                        Some(_) => waiting = batch + 1..batch + 1,
-                        None => self.wait::<E>(batch, &band, &mut waiting, scratch, sink),
-                    }
-                    continue;
-                }
                 let sums = scratch.sums.room::<E::Num>(self.room_of_sums::<E>(&band));
                 let ready = Ready { tiny: may_be_subnormal(least, least_right), ..ready };
                 if let Some(stored) = direct {
@@ -547,37 +515,5 @@ impl Correlation<'_> {
             sink(first..first + rows, band.columns.clone(), dense);
         }
         *waiting = waiting.end..waiting.end;
-    }
-}
-
-/// Computes the single row of a band: no vector crosses the end of a row; sums are dense.
-///
-/// # Safety
-///
-/// The CPU must be the engine's. Operands must be ready; `sums` needs room for [`MOVED`] more.
-unsafe fn sum_by_line<E: Engine>(
-    band: &Band<'_>,
-    left: Ready<E::Num>,
-    image: *const E::Num,
-    at: &[isize],
-    sums: *mut E::Num,
-) {
-    let (near, firsts, [lines, across]) = band.image.lines_of_columns();
-    let vectors = across.div_ceil(E::LANES);
-    let (a, step) = (left.base, left.step.unwrap_or(1));
-    let (strips_of_lines, parts) =
-        (strips(lines, most_lines(vectors)), strips(vectors, MOST_VECTORS));
-    for (i, first) in firsts.enumerate() {
-        for some in strips_of_lines.clone() {
-            let b = image.wrapping_add(first + some.start * near);
-            let sums = sums.wrapping_add((i * lines + some.start) * across);
-            for part in parts.clone() {
-                let first = part.start * E::LANES;
-                let (b, sums) = (b.wrapping_add(first), sums.wrapping_add(first));
-                let of = Field { a, step, b, line: near, at, sums, ld: across };
-                // SAFETY: the caller's contract. Writes past a row are overwritten or slack.
-                unsafe { field::<E::Singly>([some.count, part.count], &of) };
-            }
-        }
     }
 }

@@ -3,7 +3,7 @@
 //! The image keeps positions in order, all lanes of a position together. So strided windows are
 //! read in place, no column is wasted, and no vector is cut at the end of a row.
 
-use super::correlate::{Correlation, SOME, SideBySide, Stored};
+use super::correlate::{Correlation, SideBySide, Stored};
 use super::groups;
 use super::image::{Beside, Image, Places};
 use super::micro::elementwise::{self, How, Lanes};
@@ -15,9 +15,10 @@ use super::sink::Sink;
 use super::windows::Seen;
 use super::workspace::Workspace;
 use std::ops::Range;
-use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
+/// Least windows along the first axis per band: a band copies the border of its neighbours.
+const SOME: usize = 4;
 /// Elements that packing may write past its end; see [`Engine::pack`].
 const BEHIND: usize = 8;
 
@@ -146,15 +147,6 @@ impl Correlation<'_> {
                 let sums = scratch.sums.room::<E::Num>(columns.len() * E::LANES);
                 // SAFETY: the operands are ready, and there is room for all sums.
                 unsafe { lines::<E>(&band, a, to, &scratch.steps, sums) };
-                if let Some(Stored { first, ld, .. }) =
-                    self.stored.filter(|to| to.dtype == DType::BF16 && E::TURNS_ROUNDED)
-                {
-                    let first = first.cast::<u16>().wrapping_add(batch * ld + columns.start);
-                    // SAFETY: the sums of all columns, and the caller's contract.
-                    unsafe { E::turn_rounded(sums, [columns.len(), count], first, ld) };
-                    batch += count;
-                    continue;
-                }
                 // Packing writes past the sums of these batches; the next ones overwrite that.
                 let (next, each) = (batch + count, columns.len());
                 let is_followed = (batches.end - next) * each >= BEHIND;

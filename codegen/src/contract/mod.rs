@@ -24,7 +24,6 @@ mod correlate;
 #[cfg(target_arch = "x86_64")]
 mod depthwise;
 mod direct;
-mod edges;
 mod engines;
 mod image;
 mod keep;

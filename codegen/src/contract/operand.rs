@@ -1,7 +1,8 @@
 //! Operands of a contraction: where they come from, and the buffers they are packed into.
 
 use super::micro::{Engine, Number};
-use super::pack::{Elements, Lines, Matrices, Wider, pack, pack_apart, strips};
+use super::pack::apart::pack_apart;
+use super::pack::{Elements, Lines, Matrices, Wider, pack, strips};
 use super::panels::Panels;
 use super::schedule::Load;
 use super::windows::{Gathered, Runs, Seen, gather, gathered_elements, grow};
@@ -180,13 +181,14 @@ impl Operand<'_> {
         to: *mut E::Num,
     ) -> u16 {
         let count = steps.len();
-        if let Some((seen, elements, line)) = self.apart() {
+        if let Some((seen, elements, line)) = self.apart().filter(|_| E::DEPTH == 1) {
             let mut offsets = [0; CONTRACT_BLOCK];
             let offsets = &mut offsets[..count];
             seen.offsets(steps, offsets);
             let first = elements.moved(lines.start as isize * line);
             // SAFETY: the caller's contract.
-            return unsafe { pack_apart::<E>(first, line, offsets, (lines.len(), most), to) };
+            unsafe { pack_apart::<E>(first, line, offsets, (lines.len(), most), to) };
+            return u16::MAX;
         }
         let parts = strips(lines.len(), most);
         if let Some((elements, line, matrices)) = self.crossed() {

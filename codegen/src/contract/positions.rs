@@ -2,16 +2,13 @@
 //!
 //! Packing columns would check bounds for every tap of every step. Instead each channel is copied
 //! to an image, in which a column and a step are one offset each. Vectors go along rows: the left
-//! operand is packed. Each sum is the chain of [`super::contract`]. An input with contiguous rows
-//! in the accumulator's dtype serves as image, apart from windows that overlap its padding
-//! ([`super::edges`]).
+//! operand is packed. Each sum is the chain of [`super::contract`].
 //!
 //! For bf16 pairs, each element of an image is paired with that of the next step. If rows are even,
 //! all pairs have one distance. Else some cross the end of a row or an example, and each distance
 //! has a copy of the image. A channel of one column is packed instead, as pairs or widened.
 
 use super::channels::{Channels, Stretch};
-use super::edges::Edges;
 use super::engines::with_engine;
 use super::groups;
 use super::image::Image;
@@ -73,7 +70,6 @@ impl Positions<'_> {
             let cut = Cut::of::<E>(self, counts, k / self.channels.examples);
             let source = match self.way() {
                 Way::InPlace => Load::InPlace,
-                Way::AtEdges => Load::InPlaceButEdges,
                 Way::Packed => Load::Packed,
                 Way::Images => Load::Padded,
             };
@@ -114,13 +110,8 @@ impl Positions<'_> {
         let way = self.way();
         let [of_right, of_line] = match way {
             Way::InPlace => [0; 2],
-            Way::AtEdges => {
-                let edges = Edges::of(&image).expect("as where the channels were told");
-                [self.room_of_edges(&edges, cut.channels), 0]
-            }
             Way::Packed => {
-                let line = gathered_elements(together, steps)
-                    .max(gathered_elements(1, steps).saturating_add(E::LANES));
+                let line = gathered_elements(together, steps);
                 [packed_line::<E>(steps).saturating_mul(cut.channels), line]
             }
             Way::Images => {
@@ -270,7 +261,7 @@ impl Positions<'_> {
                             let vectors = (panel.count - start).div_ceil(E::LANES).min(2);
                             let chain = chains.wrapping_add(place + start);
                             let spots = Spots {
-                                image: right.base.expose_provenance(),
+                                image: right.base,
                                 columns: &spots[strip.start..strip.start + strip.count],
                                 at: &at[number(from)..number(to)],
                                 rows: base.wrapping_add(start),

@@ -1,16 +1,13 @@
 //! Right operand of a weight gradient for some channels and steps: in place, packed or padded.
 
 use super::channels::Stretch;
-use super::edges::Edges;
 use super::groups;
 use super::image::{Beside, Image, Places};
 use super::micro::Engine;
 use super::operand::{Operand, Scratch, Source};
 use super::pack::Elements;
-#[cfg(target_arch = "x86_64")]
-use super::pack::seconds::{brings_seconds, every_second};
 use super::weight_grad::{Part, Positions};
-use super::windows::{Axis, MOST_BOUNDS, Seen, gathered_elements};
+use super::windows::{Axis, MOST_BOUNDS, Seen};
 use std::ops::Range;
 
 /// Channels gathered per pass.
@@ -21,8 +18,6 @@ pub(super) const TOGETHER: usize = 16;
 pub(super) enum Way {
     /// In place.
     InPlace,
-    /// In place, apart from windows that overlap the padding ([`Edges`]).
-    AtEdges,
     /// In packed channels of one column, as pairs or widened.
     Packed,
     /// In images (padded copies).
@@ -35,8 +30,6 @@ impl Positions<'_> {
         let Elements { dtype, round, .. } = self.elements();
         if self.channels.are_read_in_place(dtype, round, self.acc) {
             Way::InPlace
-        } else if self.channels.are_read_at_edges(dtype, round, self.acc) {
-            Way::AtEdges
         } else if self.channels.is_whole {
             Way::Packed
         } else {
@@ -65,7 +58,7 @@ impl Positions<'_> {
     ) {
         let seen = self.channels.seen_by(stretch);
         let way = self.way();
-        if matches!(way, Way::InPlace | Way::AtEdges) {
+        if way == Way::InPlace {
             let columns =
                 Axis { extent: channels, stride: self.channels.stride, bounded: [0; MOST_BOUNDS] };
             scratch.steps.clear();
@@ -113,10 +106,6 @@ impl Positions<'_> {
         let of_part = first + part.channels.start as isize * self.channels.stride;
         let (base, least) = match self.way() {
             Way::InPlace => (self.elements().moved(of_part).base.cast(), u16::MAX),
-            Way::AtEdges => {
-                // SAFETY: the caller's contract.
-                unsafe { self.copy_edges::<E>(part, of_part, &stretch, scratch) }
-            }
             // SAFETY: the caller's contract.
             Way::Packed => unsafe { self.pack_channels::<E>(part, &stretch, scratch) },
             // SAFETY: the caller's contract.
@@ -125,46 +114,6 @@ impl Positions<'_> {
             },
         };
         Ready { base, least, stretch, channels: part.channels.clone() }
-    }
-
-    /// Copies what edge windows see in each channel of a part, and lists their offsets from element
-    /// `first`. Returns its address, and as [`Engine::join`] does for unpaired elements.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. The right operand must be readable for the part's channels and
-    /// the range of `k`.
-    unsafe fn copy_edges<E: Engine>(
-        &self,
-        part: &Part,
-        first: isize,
-        stretch: &Stretch,
-        scratch: &mut Scratch,
-    ) -> (*const E::Num, u16) {
-        debug_assert_eq!(stretch.examples.len(), 1, "places of several planes differ");
-        let image = Image::of(&self.channels.seen_by(stretch), None).expect("as the whole");
-        let edges = Edges::of(&image).expect("as the whole");
-        let to = scratch.right.room::<E::Num>(self.room_of_edges(&edges, part.channels.len()));
-        let elements = self.elements().moved(first);
-        let base = elements.base.cast::<E::Num>();
-        for channel in 0..part.channels.len() {
-            let next = channel as isize * self.channels.stride;
-            let from = elements.moved(next + image.origin).base.cast();
-            // SAFETY: the caller's contract, and the room of a channel.
-            unsafe { edges.copy::<E::Num>(from, to.wrapping_offset(next)) };
-        }
-        let apart = to.expose_provenance().wrapping_sub(base.expose_provenance()) as isize;
-        edges.place(apart / size_of::<E::Num>() as isize, &mut scratch.steps);
-        (base, u16::MAX)
-    }
-
-    /// Elements of the side buffer of `channels` channels.
-    pub(super) fn room_of_edges(&self, edges: &Edges, channels: usize) -> usize {
-        let before = channels.saturating_sub(1).saturating_mul(self.channels.stride.unsigned_abs());
-        match edges.room() {
-            0 => 0,
-            last => before.saturating_add(last),
-        }
     }
 
     /// Fills an image per channel of a part from element `first` on. Returns as [`Engine::join`].
@@ -221,40 +170,20 @@ impl Positions<'_> {
         let to = scratch.right.room::<E::Num>(room_of_one * part.channels.len());
         let (elements, operand) = (self.elements(), Operand { source: self.b, columns: true });
         let (mut least, examples) = (u16::MAX, stretch.examples.len());
-        let runs = self.channels.runs(stretch);
         let each = |channel: usize, nth: usize| {
             let from = channel as isize * self.channels.stride + nth as isize * self.channels.next;
             elements.moved(first + from)
         };
-        let is_even = part.each.is_multiple_of(E::DEPTH);
+        let is_contiguous = self.channels.are_side_by_side() && part.each.is_multiple_of(E::DEPTH);
         for some in groups(&part.channels, TOGETHER) {
             let own =
                 |channel: usize| to.wrapping_add((channel - part.channels.start) * room_of_one);
-            if let Some(([1, count], _, 1)) = runs.filter(|_| is_even) {
+            if is_contiguous {
+                let count = stretch.lines.len();
                 for (channel, nth) in some.flat_map(|c| (0..examples).map(move |nth| (c, nth))) {
                     let own = own(channel).wrapping_add(nth * count / E::DEPTH);
                     // SAFETY: the steps of an example, and room for them.
                     least = least.min(unsafe { E::pack_line(&each(channel, nth), count, own) });
-                }
-                continue;
-            }
-            #[cfg(target_arch = "x86_64")]
-            if let Some((runs @ [count, length], apart, 2)) =
-                runs.filter(|_| brings_seconds(self.cpu.instructions, elements.dtype))
-            {
-                let line =
-                    scratch.filled.room::<E::Num>(gathered_elements(1, steps.len()) + E::LANES);
-                for channel in some {
-                    for nth in 0..examples {
-                        let done = nth * count * length * elements.dtype.bytes();
-                        let to = line.cast::<u8>().wrapping_add(done).cast();
-                        let from = each(channel, nth).base.cast();
-                        // SAFETY: the steps of an example, and room for them.
-                        unsafe { every_second(self.cpu.instructions, from, runs, apart, to) };
-                    }
-                    let line = Elements { base: line.cast_const().cast(), ..elements };
-                    // SAFETY: the gathered steps, and room for them.
-                    least = least.min(unsafe { E::pack_line(&line, steps.len(), own(channel)) });
                 }
                 continue;
             }

@@ -79,8 +79,6 @@ pub(crate) enum Layout {
 pub(crate) enum Load {
     /// In the operand itself.
     InPlace,
-    /// In place, but for windows that overlap the padding, which are copied.
-    InPlaceButEdges,
     /// Packed.
     Packed,
     /// Packed by an earlier run.

@@ -89,12 +89,10 @@ impl Images {
             if across.is_some() { all_bf16 } else { in_pairs.is_some_and(|cost| cost < singly) };
         let least = across.as_ref().map_or(least, |across| across.cost);
         let is_better = least < right.cost(m, instructions, all_bf16);
-        let few_steps = m == 1 && k <= FEW_STEPS;
-        let by_line = few_steps && is_better && image.has_wide_lines(cpu, contract.acc);
         let beside = side_by_side(contract, &strides, windows);
         let beside = beside.filter(|side| match side.few {
             true => image.is_mostly_seen(k),
-            false => image.is_near() && !by_line,
+            false => image.is_near(),
         });
         let is_few = beside.is_some_and(|side| side.few);
         let of = (windows.dtype, windows.round);

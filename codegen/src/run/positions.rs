@@ -163,8 +163,7 @@ impl OverPositions {
             unreachable!("is seen through windows")
         };
         let Channels { count, taps, .. } = self.channels;
-        let is_read = self.channels.are_read_in_place(dtype, round, contract.acc)
-            || self.channels.are_read_at_edges(dtype, round, contract.acc);
+        let is_read = self.channels.are_read_in_place(dtype, round, contract.acc);
         // Rows of a part share the images of its channels, which are as much as a column each.
         let costs = [PACKING, if is_read { 0.0 } else { FILLING }].map(|cost| cost / taps as f64);
         let grid = grid([self.sizes[0], count], [LANES, 1], costs, parts / groups);

@@ -12,10 +12,9 @@ mod pairs;
 pub(super) use fill::{Beside, Places};
 pub(super) use pairs::Distances;
 
-use super::engines::with_engine;
+use super::micro::SHORT;
 #[cfg(target_arch = "x86_64")]
 use super::micro::depthwise::avx2;
-use super::micro::{Engine, SHORT};
 use super::windows::Seen;
 use crate::machine::{Cpu, InstructionSet};
 use smallvec::{SmallVec, smallvec};
@@ -312,25 +311,6 @@ impl Image {
         places.saturating_mul(width).saturating_add(BEHIND)
     }
 
-    /// True if vectors go along lines, which are longer than two vectors, not through transposed
-    /// batches. With AVX-512, whose vectors few lines fill, they always go through batches.
-    pub(crate) fn has_wide_lines(&self, cpu: &Cpu, acc: DType) -> bool {
-        let [_, _, inner] = &self.along;
-        let lanes = with_engine!(cpu, acc, false, E => <E as Engine>::LANES);
-        let is_wide = inner.step == 1 && inner.count > 2 * lanes && self.fills_vectors(lanes);
-        match cpu.instructions {
-            #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx512 => false,
-            _ => is_wide,
-        }
-    }
-
-    /// True if lines of columns are contiguous, and fill vectors of `lanes` by half or more.
-    pub(super) fn fills_vectors(&self, lanes: usize) -> bool {
-        let [_, _, inner] = &self.along;
-        inner.stride == 1 && inner.count.next_multiple_of(lanes) <= 2 * inner.count
-    }
-
     /// True if vectors of `lanes` fill lines of columns, or all columns and these are contiguous.
     pub(super) fn has_whole_vectors(&self, lanes: usize) -> bool {
         let whole = |columns: usize| columns.is_multiple_of(lanes);
@@ -341,17 +321,6 @@ impl Image {
     fn is_flat(&self) -> bool {
         let [outer, ..] = &self.along;
         outer.count == 1 && outer.taps == 1 && outer.places().contains(&outer.first)
-    }
-
-    /// The axes down and across, if steps are positions along them, or are of several planes.
-    pub(super) fn plane_axes(&self) -> Option<[&Along; 2]> {
-        let [_, down, across] = &self.along;
-        let in_order = match &self.steps[..] {
-            [Step::Planes(..), steps @ ..] | steps => {
-                matches!(steps, [Step::Taps(1), Step::Taps(2)])
-            }
-        };
-        (self.is_flat() && in_order).then_some([down, across])
     }
 
     /// The axes down and across, if windows are those of a depthwise convolution and contiguous.

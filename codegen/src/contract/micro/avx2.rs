@@ -1,9 +1,7 @@
 //! Microkernels for AVX2, FMA and F16C: 16 registers of eight f32.
 
 use super::super::pack::x86::{pack_f32, pack_line_f32};
-use super::super::pack::{
-    Alternate, Elements, Lines, Rows, WindowRows, alternate, apart, eights, window_rows,
-};
+use super::super::pack::{Alternate, Elements, Lines, Rows, alternate, eights};
 use super::super::windows::{Runs, Seen};
 use super::cell::{Bf16, Cell, F16, Same, Sight, There};
 use super::engine::{Elementwise, Engine, Microkernel};
@@ -352,22 +350,6 @@ impl Engine for Avx2F32 {
     }
     fn reads_fast(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16)
-    }
-    unsafe fn pack_apart(
-        from: &Elements,
-        row: isize,
-        offsets: &[isize],
-        count: usize,
-        dst: *mut f32,
-    ) -> u16 {
-        // SAFETY: the caller's contract.
-        unsafe { apart::by_eights(from)(from, row, offsets, count, dst) };
-        u16::MAX
-    }
-    unsafe fn pack_window_rows(from: &Elements, rows: &WindowRows<'_>, dst: *mut f32) -> u16 {
-        // SAFETY: the caller's contract.
-        unsafe { window_rows::by_eights(from, rows)(from, rows, dst) };
-        u16::MAX
     }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // SAFETY: the caller's contract.

@@ -1,9 +1,6 @@
 //! Microkernels for AVX-512: 32 registers of 16 f32.
 
-use super::super::pack::{
-    Alternate, Elements, Lines, Rows, WindowRows, apart, avx512, loads, squares, through,
-    window_rows, x86 as avx2,
-};
+use super::super::pack::{Alternate, Elements, Lines, Rows, avx512, loads, through, x86 as avx2};
 use super::super::windows::{Runs, Seen};
 use super::avx2::vector;
 use super::cell::{Bf16, Cell, F16, Same, Sight, There};
@@ -147,7 +144,6 @@ impl Engine for Avx512F32 {
     const FEW: usize = 6;
     const SPOTS: usize = 9;
     const SPOTS_ALONE: usize = 16;
-    const TURNS_ROUNDED: bool = true;
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
         // SAFETY: the caller's contract.
@@ -156,28 +152,7 @@ impl Engine for Avx512F32 {
     fn reads(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16 | DType::F16)
     }
-    unsafe fn pack_apart(
-        from: &Elements,
-        row: isize,
-        offsets: &[isize],
-        count: usize,
-        dst: *mut f32,
-    ) -> u16 {
-        // SAFETY: the caller's contract.
-        unsafe { apart::by_sixteens(from)(from, row, offsets, count, dst) };
-        u16::MAX
-    }
-    unsafe fn pack_window_rows(from: &Elements, rows: &WindowRows<'_>, dst: *mut f32) -> u16 {
-        // SAFETY: the caller's contract.
-        unsafe { window_rows::by_sixteens(from)(from, rows, dst) };
-        u16::MAX
-    }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
-        if k <= SHORT && squares::are_whole(lines, [count, k]) {
-            // SAFETY: the caller's contract.
-            unsafe { squares::pack(lines, count, k, dst, ld) };
-            return u16::MAX;
-        }
         // Short lines come from near caches, where sixteen at once evict each other.
         let by_eights = k.is_multiple_of(8) || k > LINE;
         if lines.along == 1 && k <= SHORT && by_eights {
@@ -187,15 +162,6 @@ impl Engine for Avx512F32 {
         }
         // SAFETY: the caller's contract.
         unsafe { avx512::pack_f32(lines)(lines, count, k, dst, ld) }
-    }
-    unsafe fn turn_rounded(
-        sums: *const f32,
-        [columns, lanes]: [usize; 2],
-        to: *mut u16,
-        ld: usize,
-    ) {
-        // SAFETY: the caller's contract.
-        unsafe { squares::turn_rounded(sums, columns, lanes, to, ld) }
     }
     unsafe fn pack_line(line: &Elements, k: usize, dst: *mut f32) -> u16 {
         // SAFETY: the caller's contract; AVX-512F implies AVX2 and F16C.

@@ -1,8 +1,7 @@
 //! [`Engine`]: what microkernels and packing need to know of an instruction set.
 
 use super::super::pack::{
-    Alternate, Elements, Grid, Half, Lines, Matrices, Rows, Wider, WindowRows, apart_singly,
-    pack_singly, window_rows_singly,
+    Alternate, Elements, Grid, Half, Lines, Matrices, Rows, Wider, pack_singly,
 };
 use super::super::windows::{Runs, Seen};
 use super::cell::{Cell, Sight};
@@ -93,37 +92,6 @@ pub(in crate::contract) trait Engine: Sized {
         None
     }
 
-    /// Gathers `count` rows of stride `row` into a strip; a step is at its offset in the first row.
-    /// Returns what [`Engine::pack`] does.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Elements must be readable for these rows at `offsets`, and
-    /// `dst` writable for their numbers.
-    unsafe fn pack_apart(
-        from: &Elements,
-        row: isize,
-        offsets: &[isize],
-        count: usize,
-        dst: *mut Self::Num,
-    ) -> u16 {
-        // SAFETY: the caller's contract.
-        unsafe { apart_singly(from, row, offsets, count, dst) };
-        u16::MAX
-    }
-
-    /// Packs rows of windows; returns what [`Engine::pack`] does.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Windows must be readable, and each place writable for
-    /// `rows.count` numbers.
-    unsafe fn pack_window_rows(from: &Elements, rows: &WindowRows<'_>, dst: *mut Self::Num) -> u16 {
-        // SAFETY: the caller's contract.
-        unsafe { window_rows_singly(from, rows, dst) };
-        u16::MAX
-    }
-
     /// Packs one line whose steps are contiguous; returns what [`Engine::pack`] does.
     ///
     /// # Safety
@@ -174,18 +142,6 @@ pub(in crate::contract) trait Engine: Sized {
         // SAFETY: the caller's contract.
         unsafe { pack_singly(lines, count, k, dst, ld) };
         u16::MAX
-    }
-
-    /// True if the engine has [`Engine::turn_rounded`].
-    const TURNS_ROUNDED: bool = false;
-
-    /// Rounds columns of sums to bf16, a vector each, and transposes them to rows of stride `ld`.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's, which must have it. Sums must be readable, places writable.
-    unsafe fn turn_rounded(_sums: *const Self::Num, _sizes: [usize; 2], _to: *mut u16, _ld: usize) {
-        unreachable!("has no way to")
     }
 
     /// Deinterleaves rows: even elements go to the first place, odd ones to the second. Returns

@@ -16,7 +16,6 @@ pub(super) mod elementwise;
 mod engine;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod few;
-pub(super) mod field;
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon;
 pub(super) mod outer;

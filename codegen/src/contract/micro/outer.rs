@@ -81,9 +81,8 @@ pub(in crate::contract) struct Taps<'a, T> {
 /// Numbers of a few columns of an image times vectors of rows. Sums are never rounded.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Spots<'a, T> {
-    /// Address of the image, exposed: steps may lead to other memory.
-    pub(in crate::contract) image: usize,
-    /// Offset of each column from there.
+    pub(in crate::contract) image: *const T,
+    /// Offset of each column in the image.
     pub(in crate::contract) columns: &'a [isize],
     /// Offset of each step from there.
     pub(in crate::contract) at: &'a [isize],
@@ -261,13 +260,11 @@ impl<T: Vector> Outer<T> for Spots<'_, T::Num> {
         acc: &mut [[T; V]; R],
         least: &mut T,
     ) {
-        let size = size_of::<T::Num>() as isize;
-        let columns: [usize; R] =
-            std::array::from_fn(|c| self.image.wrapping_add_signed(self.columns[c] * size));
+        let columns: [*const T::Num; R] =
+            std::array::from_fn(|c| self.image.wrapping_offset(self.columns[c]));
         let mut rows = self.rows;
         for at in self.at {
-            let seen = |c: usize| columns[c].wrapping_add_signed(at * size);
-            let a = |c| std::ptr::with_exposed_provenance::<T::Num>(seen(c));
+            let a = |c: usize| columns[c].wrapping_offset(*at);
             // SAFETY: this step's rows, and what the columns see in it.
             unsafe { step::<T, C, R, V>((rows.cast(), 0), a, acc, least) };
             rows = rows.wrapping_add(self.step);

@@ -6,7 +6,7 @@
 //! reference describes that order; the bits depend on it, so [`available`] tries it out.
 
 use super::super::pack::avx512::{
-    alternate_pairs, join_pairs, pack_line_of_pairs, pack_pairs, pairs_apart, pairs_crossed,
+    alternate_pairs, join_pairs, pack_line_of_pairs, pack_pairs, pairs_crossed,
 };
 use super::super::pack::{Alternate, Elements, Grid, Half, Lines, Matrices, Rows, halves, through};
 use super::super::windows::{Runs, Seen};
@@ -225,16 +225,6 @@ impl Engine for PairsF32 {
     }
     fn reads_fast(cell: DType) -> bool {
         cell == DType::BF16
-    }
-    unsafe fn pack_apart(
-        from: &Elements,
-        row: isize,
-        offsets: &[isize],
-        count: usize,
-        dst: *mut f32,
-    ) -> u16 {
-        // SAFETY: the caller's contract.
-        unsafe { pairs_apart(from, row, offsets, count, dst.cast()) }
     }
     unsafe fn pack_crossed(
         from: &Elements,

@@ -410,54 +410,6 @@ pub(super) unsafe fn store(to: *mut u32, mask: u16, numbers: x86::__m512i) {
     }
 }
 
-/// [`Engine::pack_apart`](super::super::micro::Engine::pack_apart) into pairs.
-///
-/// # Safety
-///
-/// The CPU must have AVX-512F and BW. Elements must be readable for `count` rows at `offsets`, and
-/// `dst` writable for their numbers.
-#[target_feature(enable = "avx512f,avx512bw")]
-pub(in crate::contract) unsafe fn pairs_apart(
-    from: &Elements,
-    row: isize,
-    offsets: &[isize],
-    count: usize,
-    dst: *mut u32,
-) -> u16 {
-    let is_bf16 = from.dtype == DType::BF16;
-    for (p, pair) in offsets.chunks(2).enumerate() {
-        let to = dst.wrapping_add(p * count);
-        for (offset, shift) in pair.iter().zip([16, 0]) {
-            let (line, mut at) = (from.moved(*offset), 0);
-            for j in 0..count {
-                let high = if is_bf16 {
-                    let place = line.base.cast::<u16>().wrapping_offset(at);
-                    // SAFETY: an element of the operand.
-                    u32::from(unsafe { place.read_unaligned() })
-                } else {
-                    // SAFETY: an element of the operand.
-                    let x = unsafe { f32::read(line.dtype, line.moved(at).base) };
-                    x.nearest(DType::BF16).to_bits() >> 16
-                };
-                let to = to.wrapping_add(j);
-                // SAFETY: its place, which the first step of a pair has written.
-                let so_far = if shift == 0 { unsafe { to.read() } } else { 0 };
-                // SAFETY: its place.
-                unsafe { to.write(so_far | high << shift) };
-                at += row;
-            }
-        }
-    }
-    let (all, mut least) = (offsets.len().div_ceil(2) * count, x86::_mm512_set1_epi16(-1));
-    for i in (0..all).step_by(LANES) {
-        let mask = first(LANES.min(all - i)) as u16;
-        // SAFETY: these pairs.
-        let pairs = unsafe { x86::_mm512_maskz_loadu_epi32(mask, dst.wrapping_add(i).cast()) };
-        least = smaller(least, pairs);
-    }
-    least_of(least)
-}
-
 /// Pairs element by element.
 ///
 /// # Safety
@@ -483,18 +435,6 @@ unsafe fn pairs_singly(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld:
         }
     }
     least.saturating_add(1)
-}
-
-/// As [`transpose`], of `count` lines, sixteen at most.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn turn_lines(count: usize, line: impl Fn(usize) -> x86::__m512i) -> [x86::__m512i; 16] {
-    if count == 16 {
-        return transpose(std::array::from_fn(line));
-    }
-    let mut lines = [x86::_mm512_setzero_si512(); 16];
-    lines.iter_mut().enumerate().take(count).for_each(|(l, numbers)| *numbers = line(l));
-    transpose(lines)
 }
 
 /// Transposes sixteen by sixteen numbers.

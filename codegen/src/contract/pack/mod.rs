@@ -6,7 +6,6 @@
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod alternate;
-#[cfg(target_arch = "x86_64")]
 pub(super) mod apart;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
@@ -18,19 +17,12 @@ pub(super) mod halves;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod loads;
 #[cfg(target_arch = "x86_64")]
-pub(super) mod seconds;
-#[cfg(target_arch = "x86_64")]
-pub(super) mod squares;
-#[cfg(target_arch = "x86_64")]
 pub(super) mod through;
-#[cfg(target_arch = "x86_64")]
-pub(super) mod window_rows;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86;
 
 pub(super) use elements::{
-    Alternate, Elements, Grid, Half, Lines, MOVED, Matrices, Rows, Wider, WindowRows, apart_singly,
-    move_line, pack_singly, window_rows_singly,
+    Alternate, Elements, Grid, Half, Lines, MOVED, Matrices, Rows, Wider, move_line, pack_singly,
 };
 
 use super::micro::Engine;
@@ -109,29 +101,6 @@ pub(super) unsafe fn pack<E: Engine>(
             // SAFETY: the caller's contract. What exceeds a part, the next one overwrites.
             least = least.min(unsafe { E::pack(&lines.from(start, p), count, steps, to, ld) });
         }
-    }
-    least
-}
-
-/// As [`pack`], in strips of at most `most` rows of stride `row`; `offsets` are the first row's.
-///
-/// # Safety
-///
-/// The CPU must be the engine's. Elements must be readable for these rows at `offsets`, and `dst`
-/// writable for [`room`].
-pub(super) unsafe fn pack_apart<E: Engine>(
-    from: Elements,
-    row: isize,
-    offsets: &[isize],
-    (rows, most): (usize, usize),
-    dst: *mut E::Num,
-) -> u16 {
-    let mut least = u16::MAX;
-    for Part { start, count, .. } in strips(rows, most) {
-        let to = dst.wrapping_add(start * offsets.len().div_ceil(E::DEPTH));
-        let first = from.moved(start as isize * row);
-        // SAFETY: the caller's contract, for these rows.
-        least = least.min(unsafe { E::pack_apart(&first, row, offsets, count, to) });
     }
     least
 }

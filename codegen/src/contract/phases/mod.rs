@@ -409,7 +409,7 @@ impl Phases<'_> {
             for some in strips(seen.len(), E::SPOTS) {
                 let some_of = some.start..some.start + some.count;
                 let spots = Spots {
-                    image: image.expose_provenance(),
+                    image,
                     columns: &seen[some_of.clone()],
                     at: &steps[from..to],
                     rows: weights.wrapping_add((from - start) * count),

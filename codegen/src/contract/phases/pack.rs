@@ -1,7 +1,7 @@
 //! Packs for sub-pixel phases: the padded image of a group, and weights, sorted by phase.
 
 use super::super::micro::{Engine, Number};
-use super::super::pack::{Elements, Lines, MOVED, Matrices, WindowRows, move_line};
+use super::super::pack::{Elements, Lines, MOVED, Matrices, move_line};
 use super::super::prefetch::ask_bytes;
 use super::super::transposed::Framed;
 use super::{Part, Phase, Phases, seen_by};
@@ -34,45 +34,32 @@ impl Phases<'_> {
         let ahead = (planes.len() == self.planes[0]).then_some((AHEAD * of_plane) as isize);
         let from = weights.moved((planes.start * of_plane + strip.start * window) as isize);
         let spread = self.spread(phases);
-        // Numbers of `together` planes alternate.
-        let of_nth = |nth: usize| -> SmallVec<[[usize; 2]; 9]> {
-            let place = |[before, own, of_phase]: &[usize; 3]| {
-                [before * numbers + own * together + nth, of_phase * together].map(|at| at * count)
-            };
-            spread.iter().map(place).collect()
-        };
-        if E::DEPTH == 1 {
-            for nth in 0..together {
-                let rows = WindowRows {
-                    count,
-                    planes: numbers / together,
-                    apart: (together * of_plane) as isize,
-                    places: &of_nth(nth),
-                    ahead,
-                };
-                // SAFETY: the caller's contract: the windows of a strip.
-                unsafe { E::pack_window_rows(&from.moved((nth * of_plane) as isize), &rows, to) };
-            }
-            return u16::MAX;
-        }
-        let (places, mut least) = (of_nth(0), u16::MAX);
+        let mut least = u16::MAX;
         for number in 0..numbers {
+            // Numbers of `together` planes alternate.
+            let (nth, plane) = (number % together, number / together);
             let from = from.moved((number * E::DEPTH * of_plane) as isize);
-            for next in
-                [0, of_plane as isize].into_iter().filter_map(|second| Some(second + ahead?))
-            {
-                ask_bytes(from.moved(next).base, count * window * self.dtype.bytes());
+            for step in 0..E::DEPTH {
+                let Some(ahead) = ahead else { break };
+                let next = from.moved((step * of_plane) as isize + ahead);
+                ask_bytes(next.base, count * window * self.dtype.bytes());
             }
-            let matrices = Matrices { next: 0, second: of_plane as isize, columns: window };
-            let both = 0..E::DEPTH * window;
-            // SAFETY: as above, of two planes.
-            let found =
-                unsafe { E::pack_crossed(&from, window as isize, matrices, both, count, turned) };
-            least = least.min(found.expect("an engine of pairs packs bf16 so"));
-            for (position, [place, step]) in places.iter().enumerate() {
+            let found = if E::DEPTH == 1 {
+                // SAFETY: the caller's contract: the windows of a strip, and their places.
+                unsafe { E::pack(&from.lines(window as isize, 1), count, window, turned, count) }
+            } else {
+                let matrices = Matrices { next: 0, second: of_plane as isize, columns: window };
+                let (row, both) = (window as isize, 0..E::DEPTH * window);
+                // SAFETY: as above, of two planes.
+                let found = unsafe { E::pack_crossed(&from, row, matrices, both, count, turned) };
+                found.expect("an engine of pairs packs bf16 so")
+            };
+            least = least.min(found);
+            for (position, [before, own, of_phase]) in spread.iter().enumerate() {
+                let place = before * numbers + own * together + nth + plane * of_phase * together;
                 let from = turned.wrapping_add(position * count).cast_const();
                 // SAFETY: numbers of a strip, and their place.
-                unsafe { move_row(from, to.wrapping_add(place + number * step), count) };
+                unsafe { move_row(from, to.wrapping_add(place * count), count) };
             }
         }
         least

@@ -2,7 +2,6 @@
 
 use super::super::{Axis, Bound, Correlation, Cpu, Scratch, Seen, SideBySide, Source};
 use super::{Tensor, images, sum};
-use crate::machine::InstructionSet;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::half;
 
@@ -90,12 +89,7 @@ fn depthwise(dtype: DType, taps: usize, [step, dilation]: [isize; 2], size: [usi
                 "{dtype} {taps} {step} {dilation} {size:?}, {batch}, {column}, {cpu:?}"
             );
         }
-        let rounds = if work.is_depthwise() {
-            work.rounds()
-        } else {
-            beside.is_some() && cpu.instructions == InstructionSet::Avx512
-        };
-        if rounds {
+        if work.is_depthwise() && work.rounds() {
             let rounded = images::rounded(&work, (0..all, 0..lines), &at, n, &mut scratch);
             let want =
                 found.iter().map(|bits| half::f32_to_bf16(f32::from_bits(bits.expect("a sum"))));

@@ -2,7 +2,6 @@
 //! blocking.
 
 #[cfg(target_arch = "x86_64")]
-mod apart;
 #[cfg(target_arch = "x86_64")]
 mod depthwise;
 mod direct;

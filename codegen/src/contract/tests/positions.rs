@@ -216,19 +216,3 @@ fn windows_of_convolutions_are_no_gradients_of_weights() {
     let planes = seen(&[axis(64, 196)], &[axis(7, 28), axis(7, 2)]);
     assert_eq!(Channels::of(&planes, [64, 64]), None);
 }
-
-#[test]
-fn windows_are_read_where_they_lie_if_few_are_at_edges() {
-    for (sizes, kernel, moves, has_edges) in [
-        ([2, 3, 50, 47], [3, 3], [2, 1, 1], true),
-        ([2, 2, 48, 50], [3, 5], [2, 2, 2], true),
-        ([1, 3, 29, 24], [3, 3], [1, 1, 0], true),
-        // Examples of few places share an image.
-        ([5, 3, 20, 20], [3, 3], [1, 1, 1], false),
-        ([1, 3, 9, 9], [3, 3], [1, 1, 1], false),
-    ] {
-        let (_, seen, _, [k, _]) = over_positions(DType::F32, sizes, kernel, moves);
-        let channels = Channels::of(&seen, [8, k]).expect("the gradient of a weight");
-        assert_eq!(channels.has_edges, has_edges, "{sizes:?} {kernel:?} {moves:?}");
-    }
-}
