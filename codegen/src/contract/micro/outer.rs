@@ -373,9 +373,10 @@ impl<E: Engine, O: Outer<E::Vector>, C: Cell<E::Vector>, const ROUNDED: bool>
         }
         // SAFETY: the caller's contract.
         unsafe { self.of.accumulate::<C, R, V>(&mut acc, &mut least) };
-        for (i, row) in acc.into_iter().enumerate() {
+        // By reference: what is moved out of an array that a bounds check may leave is in memory.
+        for (i, row) in acc.iter().enumerate() {
             // SAFETY: the caller's contract, for a row.
-            unsafe { finish::<E::Vector, C, V, ROUNDED>(&sums, row, self.of.row(i, sums.ld)) };
+            unsafe { finish::<E::Vector, C, V, ROUNDED>(&sums, *row, self.of.row(i, sums.ld)) };
         }
         C::least(least)
     }

@@ -244,9 +244,14 @@ unsafe fn alternate_joined<N: Numbers>(
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack<N: Numbers>(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
     let least = x86::_mm512_set1_epi16(-1);
-    let pack = if lines.across == 1 { neighbours::<N> } else { runs::<N> };
-    // SAFETY: the caller vouches for the lines and their places.
-    least_of(unsafe { pack(lines, count, k, dst.cast(), ld, least) })
+    // No pointer to either: vectors would be passed in memory.
+    if lines.across == 1 {
+        // SAFETY: the caller vouches for the lines and their places.
+        least_of(unsafe { neighbours::<N>(lines, count, k, dst.cast(), ld, least) })
+    } else {
+        // SAFETY: as above.
+        least_of(unsafe { runs::<N>(lines, count, k, dst.cast(), ld, least) })
+    }
 }
 
 /// Adjacent lines: their stride is one.

@@ -101,9 +101,13 @@ unsafe fn pack<N: Numbers>(
         run = runs.cut_pieces(run, part.start..part.start + part.count);
         let period = runs.find_masks(seen);
         let to = dst.wrapping_add(part.start * depth);
-        let panel = if is_dense { panel::<N, 1> } else { panel::<N, 2> };
-        // SAFETY: the caller vouches for what is in bounds and for the panel.
-        least = unsafe { panel(base, runs, period, steps.len(), to, least) };
+        if is_dense {
+            // SAFETY: the caller vouches for what is in bounds and for the panel.
+            least = unsafe { panel::<N, 1>(base, runs, period, steps.len(), to, least) };
+        } else {
+            // SAFETY: as above.
+            least = unsafe { panel::<N, 2>(base, runs, period, steps.len(), to, least) };
+        }
     }
     least_of(least)
 }
