@@ -93,7 +93,7 @@ const CRATES: [Crate; 14] = [
         name: "tracecast-passes",
         folder: "passes",
         knows: &["tracecast-ir"],
-        budget: 11_250,
+        budget: 11_265,
         most_flat: 9,
     },
     Crate {
@@ -107,7 +107,7 @@ const CRATES: [Crate; 14] = [
         name: "tracecast-runtime",
         folder: "runtime",
         knows: &["tracecast-ir"],
-        budget: 12_235,
+        budget: 12_250,
         most_flat: 16,
     },
     Crate {
@@ -127,7 +127,7 @@ const CRATES: [Crate; 14] = [
         name: "tracecast-conformance",
         folder: "conformance/kit",
         knows: &["tracecast", "tracecast-ir", "tracecast-runtime"],
-        budget: 1_600,
+        budget: 1_640,
         most_flat: 16,
     },
     Crate {
@@ -141,7 +141,7 @@ const CRATES: [Crate; 14] = [
             "tracecast-runtime",
             "tracecast-codegen",
         ],
-        budget: 4_510,
+        budget: 4_520,
         most_flat: 24,
     },
     Crate {

@@ -268,6 +268,9 @@ impl State {
         let holder = |ty| self.kinds.iter().find(|entry| entry.device_type == ty);
         let refused =
             |why: String| Err(Error::Device(format!("`{name}` cannot be registered: {why}")));
+        if name == "reference" {
+            return refused("that is the name of the interpreter".to_owned());
+        }
         let named = name.parse::<DeviceType>().ok();
         if let Some(ty) = serves {
             return match (ty, holder(ty)) {
@@ -355,6 +358,11 @@ impl Entry {
             let own = device.name();
             return Err(Error::Device(format!(
                 "the device that was opened as `{id}` calls itself `{own}`"
+            )));
+        }
+        if self.amp.is_none() && device.amp().is_some() {
+            return Err(Error::Device(format!(
+                "`{id}` says what autocast may do, and its backend does not: expected `Backend::amp`, which speaks for all devices of the kind"
             )));
         }
         opens(&*device);

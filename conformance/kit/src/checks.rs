@@ -64,6 +64,31 @@ pub(crate) fn memory(on: &Subject, _: &Kit) -> Outcome {
     }
 }
 
+/// A program reads the parameter that is in the store, also if another has taken its place.
+pub(crate) fn replaced(on: &Subject, _: &Kit) -> Outcome {
+    let check = || -> Checked {
+        let product = program(on, |t| {
+            let (x, w) = (t.input_of("x", numbers([9])), t.param_of("w", numbers([9])));
+            t.output("y", x * w);
+        })?;
+        let mut store = Store::new();
+        for round in 0..4 {
+            let (x, w) = (tensor(numbers([9]), "x", round)?, tensor(numbers([9]), "w", round)?);
+            let product_of = |(x, w): (&f64, &f64)| f64::from(*x as f32 * *w as f32);
+            let wanted: Vec<f64> = x.to_f64s().iter().zip(&w.to_f64s()).map(product_of).collect();
+            store.insert("w", w);
+            for _ in 0..2 {
+                let out = product.run(&mut store, &[("x", &x)]).map_err(told)?;
+                if out["y"].to_f64s() != wanted {
+                    return Err(failed(format!("round {round} reads another parameter")));
+                }
+            }
+        }
+        Ok(())
+    };
+    outcome(check())
+}
+
 /// Programs of several threads on one device do not see each other.
 pub(crate) fn threads(on: &Subject, _: &Kit) -> Outcome {
     let work = |number: usize| -> Checked {

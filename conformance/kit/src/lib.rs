@@ -51,8 +51,9 @@ struct Check {
 }
 
 /// All of them.
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     Check { name: "memory/comes_back", level: Level::Maps, run: checks::memory },
+    Check { name: "memory/replaced_parameter", level: Level::Maps, run: checks::replaced },
     Check { name: "threads/do_not_mix", level: Level::Maps, run: checks::threads },
     Check { name: "sizes/are_names", level: Level::Mlp, run: checks::sizes },
     Check { name: "autocast/lists", level: Level::Mlp, run: checks::lists },

@@ -137,6 +137,7 @@ impl Report {
 /// The cases that fail or were skipped, what is unsupported, and the counts of each section.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut skipped: Vec<(&String, Vec<&String>)> = Vec::new();
         for CaseReport { name, outcome } in &self.cases {
             match outcome {
                 Outcome::Fail { why, program } => {
@@ -144,9 +145,19 @@ impl fmt::Display for Report {
                     let lines = program.iter().flat_map(|program| program.lines());
                     lines.into_iter().try_for_each(|line| writeln!(f, "    {line}"))?;
                 }
-                Outcome::Skipped { because } => writeln!(f, "SKIPPED {name}: {because}")?,
+                Outcome::Skipped { because } => match skipped.iter_mut().find(|s| s.0 == because) {
+                    Some((_, names)) => names.push(name),
+                    None => skipped.push((because, vec![name])),
+                },
                 Outcome::Pass | Outcome::Unsupported { .. } => {}
             }
+        }
+        for (because, names) in skipped {
+            let more = match names.len() - 1 {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            writeln!(f, "SKIPPED {}{more}: {because}", names[0])?;
         }
         let sections = self.sections();
         for (section, cases) in &sections {
@@ -210,7 +221,8 @@ fn counts<'a>(cases: impl IntoIterator<Item = &'a CaseReport> + Clone) -> String
 /// # Errors
 /// If a text is no report.
 pub fn difference(old: &str, new: &str) -> Result<String, String> {
-    let (old, new) = (outcomes(old)?, outcomes(new)?);
+    let read = |which: &str, text| outcomes(text).map_err(|why| format!("{which}: {why}"));
+    let (old, new) = (read("the old report", old)?, read("the new report", new)?);
     let mut told = String::new();
     for name in old.keys().chain(new.keys().filter(|name| !old.contains_key(*name))) {
         let of = |all: &BTreeMap<String, String>| {
@@ -225,8 +237,8 @@ pub fn difference(old: &str, new: &str) -> Result<String, String> {
 }
 
 fn outcomes(text: &str) -> Result<BTreeMap<String, String>, String> {
-    let report: Value = serde_json::from_str(text).map_err(|why| format!("no report: {why}"))?;
-    let cases = report["cases"].as_array().ok_or("no report: there are no `cases`")?;
+    let report: Value = serde_json::from_str(text).map_err(|why| format!("it is none: {why}"))?;
+    let cases = report["cases"].as_array().ok_or("it has no `cases`")?;
     let outcome = |case: &Value| {
         let text = |key: &str| case[key].as_str().map(str::to_owned);
         Some((text("case")?, text("outcome")?))

@@ -108,11 +108,11 @@ fn submitted(
         for (name, value) in expected.iter() {
             let found = found.get(name).map_err(told)?;
             let differs = differs(&found, value, case.agreement);
-            let told = |why| Err(format!("`{name}` of step {step}, given ahead: {why}"));
+            let told = |why| Err(format!("`{name}` of step {step}, submitted: {why}"));
             differs.map_or(Ok(()), told)?;
         }
     }
-    same_state(&own, &known, case.agreement).map_err(|why| format!("given ahead: {why}"))
+    same_state(&own, &known, case.agreement).map_err(|why| format!("submitted: {why}"))
 }
 
 /// Each run is an error, and leaves the state as it was.

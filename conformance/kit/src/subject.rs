@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 use tracecast::Options;
-use tracecast::runtime::{AmpSupport, DeviceId, Kind, Registry};
+use tracecast::runtime::{
+    AmpSupport, Device, DeviceId, Kind, Launch, Memory, ReferenceDevice, Registry, Result,
+};
+use tracecast_ir::kernel::Kernel;
 use tracecast_ir::policy::{DeviceType, Site};
 use tracecast_ir::text::{DeviceKind, ParseOptions, parse_with};
 use tracecast_ir::{DType, Graph};
@@ -23,6 +26,15 @@ impl Subject {
     pub(crate) fn reference(&self) -> Options {
         let policies = self.options().policies();
         Options::new().registry(&self.registry).device("reference").with_policies(policies)
+    }
+
+    /// The interpreter in the place of the device: programs are recorded for this one, casts and
+    /// all.
+    pub(crate) fn interpreted(&self) -> Options {
+        match self.kind() {
+            Some(_) => self.options().on(Arc::new(Stand { name: self.device.clone() })),
+            None => self.reference(),
+        }
     }
 
     /// Its kind, if it is a registered one.
@@ -65,5 +77,33 @@ impl Subject {
             ..ParseOptions::default()
         };
         parse_with(text, &options).map_err(|error| error.to_string())
+    }
+}
+
+/// The interpreter under the name of a device.
+#[derive(Debug)]
+struct Stand {
+    name: String,
+}
+
+impl Device for Stand {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>> {
+        ReferenceDevice.load(kernel)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Memory> {
+        ReferenceDevice.alloc(bytes)
+    }
+
+    fn upload(&self, from: &[u8], to: &Memory, at: usize) -> Result<()> {
+        ReferenceDevice.upload(from, to, at)
+    }
+
+    fn download(&self, from: &Memory, at: usize, to: &mut [u8]) -> Result<()> {
+        ReferenceDevice.download(from, at, to)
     }
 }

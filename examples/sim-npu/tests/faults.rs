@@ -187,7 +187,7 @@ fn says(fault: &Fault) -> bool {
         Point::Launch => ("kernel @", "the vector unit does not answer"),
         Point::Copy => ("load of", "the link does not answer"),
         Point::Check => ("kernel @", "out of range"),
-        Point::Allocation => ("bytes of memory", "are in use"),
+        Point::Allocation => ("out of memory", "in use"),
         Point::Lost => ("npu", "it was pulled out"),
     };
     let copies = fault.kind == FaultKind::Copy && text.contains("copy of");

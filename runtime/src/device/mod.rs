@@ -63,9 +63,10 @@ pub trait Device: Debug + Send + Sync {
     /// See [`DeviceId`].
     fn name(&self) -> &str;
 
-    /// What autocast may do here, unless a [backend](crate::Backend) says so for all devices of the
-    /// kind. `None`, the default: what holds for the type that it [serves](Device::serves), and for
-    /// a device from outside nothing: a region is an error.
+    /// What autocast may do here, for a device that is registered when it is open; a
+    /// [backend](crate::Backend) says it for those that it opens. `None`, the default: what holds for
+    /// the type that it [serves](Device::serves), and for a device from outside nothing: a region is
+    /// an error.
     fn amp(&self) -> Option<AmpSupport> {
         None
     }

@@ -173,6 +173,10 @@ impl Landing {
     /// If there are more or fewer, or they were taken.
     pub fn fill(&self, from: &[u8]) -> Result<()> {
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes.is_empty() && self.len > 0 {
+            let why = "the bytes were taken before they came: a number was reached too soon";
+            return Err(Error::Device(why.to_owned()));
+        }
         if bytes.len() != from.len() {
             let (expected, found) = (bytes.len(), from.len());
             return Err(Error::Device(format!("expected {expected} bytes, found {found}")));

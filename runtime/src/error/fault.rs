@@ -79,7 +79,8 @@ impl Fault {
         limit: Option<usize>,
     ) -> Self {
         let limit_said = limit.map_or_else(String::new, |limit| format!(" of {limit}"));
-        let message = format!("{asked} bytes of memory: {in_use}{limit_said} are in use");
+        let message =
+            format!("out of memory: {asked} bytes asked for, {in_use}{limit_said} in use");
         Fault::new(device, None, FaultKind::OutOfMemory { asked, in_use, limit }, message)
     }
 
