@@ -127,7 +127,7 @@ const CRATES: [Crate; 14] = [
         name: "tracecast-conformance",
         folder: "conformance/kit",
         knows: &["tracecast", "tracecast-ir", "tracecast-runtime"],
-        budget: 1_640,
+        budget: 1_645,
         most_flat: 16,
     },
     Crate {

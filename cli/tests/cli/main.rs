@@ -576,6 +576,11 @@ fn a_device_is_held_to_programs_and_two_reports_are_compared() {
     assert_eq!(good(&["conformance", "--diff", &old, &old]), "");
     let told = good(&["conformance", "--diff", &old, &new]);
     assert!(told.lines().count() == 1 && told.ends_with(": pass, now fail\n"), "{told}");
-    bad(1, &["conformance", "--diff", &old, &example("mlp.tc")], "", &["no report"]);
+    bad(
+        1,
+        &["conformance", "--diff", &old, &example("mlp.tc")],
+        "",
+        &["the new file is no report"],
+    );
     bad(2, &["conformance", "--device", "npu"], "", &["expected one of"]);
 }

@@ -221,8 +221,10 @@ fn counts<'a>(cases: impl IntoIterator<Item = &'a CaseReport> + Clone) -> String
 /// # Errors
 /// If a text is no report.
 pub fn difference(old: &str, new: &str) -> Result<String, String> {
-    let read = |which: &str, text| outcomes(text).map_err(|why| format!("{which}: {why}"));
-    let (old, new) = (read("the old report", old)?, read("the new report", new)?);
+    let read = |which: &str, text| {
+        outcomes(text).map_err(|why| format!("the {which} file is no report: {why}"))
+    };
+    let (old, new) = (read("old", old)?, read("new", new)?);
     let mut told = String::new();
     for name in old.keys().chain(new.keys().filter(|name| !old.contains_key(*name))) {
         let of = |all: &BTreeMap<String, String>| {
@@ -237,8 +239,8 @@ pub fn difference(old: &str, new: &str) -> Result<String, String> {
 }
 
 fn outcomes(text: &str) -> Result<BTreeMap<String, String>, String> {
-    let report: Value = serde_json::from_str(text).map_err(|why| format!("it is none: {why}"))?;
-    let cases = report["cases"].as_array().ok_or("it has no `cases`")?;
+    let report: Value = serde_json::from_str(text).map_err(|why| why.to_string())?;
+    let cases = report["cases"].as_array().ok_or("there are no `cases`")?;
     let outcome = |case: &Value| {
         let text = |key: &str| case[key].as_str().map(str::to_owned);
         Some((text("case")?, text("outcome")?))
