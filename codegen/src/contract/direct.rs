@@ -7,7 +7,7 @@ use super::image::Image;
 use super::micro::Engine;
 use super::micro::outer::{self, Sums, Taps, place};
 use super::pack::strips;
-use super::prefetch::ask_bytes;
+use super::prefetch::prefetch_bytes;
 use crate::routines::{NarrowFloat, Tiles};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
@@ -55,7 +55,7 @@ impl Correlation<'_> {
                 let rows = part.start..part.start + part.count;
                 // A store reads its cache line first, and lines of a large result are far.
                 for row in rows.clone().filter(|_| self.rows > FEW_ROWS) {
-                    ask_bytes(row_at(row), across * bytes);
+                    prefetch_bytes(row_at(row), across * bytes);
                 }
                 let a = left.base.wrapping_add(part.start * at.len());
                 let (out, ld) = match narrow.is_some() {

@@ -27,7 +27,7 @@ impl Prefetch {
             let first = first.wrapping_sub(first.addr() % LINE);
             let end = line.wrapping_add(cols.end * self.cell).addr();
             for at in (0..end.saturating_sub(first.addr())).step_by(LINE) {
-                prefetch(first.wrapping_add(at));
+                prefetch_l2(first.wrapping_add(at));
             }
         }
     }
@@ -50,7 +50,7 @@ impl Later {
     #[inline(always)]
     pub(super) fn ask(&mut self) {
         for _ in 0..self.each {
-            ask(self.first.wrapping_add(self.at));
+            prefetch_l1(self.first.wrapping_add(self.at));
             self.at += LINE;
             if self.at >= self.length {
                 (self.first, self.at) = (self.first.wrapping_add(self.apart), 0);
@@ -62,7 +62,7 @@ impl Later {
 /// Prefetches a cache line into L1. The address need not be valid.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(super) fn ask(at: *const u8) {
+pub(super) fn prefetch_l1(at: *const u8) {
     use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: every x86-64 has the instruction, and it takes any address.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
@@ -70,21 +70,21 @@ pub(super) fn ask(at: *const u8) {
 
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
-pub(super) fn ask(_: *const u8) {}
+pub(super) fn prefetch_l1(_: *const u8) {}
 
-/// Prefetches `bytes` bytes from an address on into L1, as [`ask`].
+/// Prefetches `bytes` bytes from an address on into L1, as [`prefetch_l1`].
 #[inline(always)]
-pub(super) fn ask_bytes(first: *const u8, bytes: usize) {
-    (0..bytes).step_by(LINE).for_each(|at| ask(first.wrapping_add(at)));
+pub(super) fn prefetch_bytes(first: *const u8, bytes: usize) {
+    (0..bytes).step_by(LINE).for_each(|at| prefetch_l1(first.wrapping_add(at)));
 }
 
 /// Prefetches a cache line into L2. The address need not be valid.
 #[cfg(target_arch = "x86_64")]
-fn prefetch(at: *const u8) {
+fn prefetch_l2(at: *const u8) {
     use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
     // SAFETY: every x86-64 has the instruction, and it takes any address.
     unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn prefetch(_: *const u8) {}
+fn prefetch_l2(_: *const u8) {}

@@ -144,8 +144,7 @@ impl Plan {
         }
     }
 
-    /// True if what is stored to a slot may go past the caches: nothing there was loaded just
-    /// before.
+    /// True if a slot may be written with streaming stores: nothing there was loaded just before.
     pub(crate) fn may_stream(&self, slot: usize) -> bool {
         self.fresh.contains(&slot) || self.loads.iter().all(|l| l.read_only)
     }

@@ -28,8 +28,7 @@ impl Subject {
         Options::new().registry(&self.registry).device("reference").with_policies(policies)
     }
 
-    /// The interpreter in the place of the device: programs are recorded for this one, casts and
-    /// all.
+    /// The interpreter under the name of the device, so that autocast decides as it does there.
     pub(crate) fn interpreted(&self) -> Options {
         match self.kind() {
             Some(_) => self.options().on(Arc::new(Stand { name: self.device.clone() })),

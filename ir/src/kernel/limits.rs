@@ -55,8 +55,8 @@ impl KernelLimits {
         self.dtypes.contains(&dtype)
     }
 
-    /// Whether kernels may compute in the dtype: there are registers for it, and for f64 memory as
-    /// well, without which it is seldom fast.
+    /// Whether the device computes in the dtype: it has registers for it. For f64 its memory has to
+    /// hold f64 as well; without that, f64 is missing or emulated.
     pub fn is_native(&self, dtype: DType) -> bool {
         Scalar::of(dtype).is_none_or(|scalar| self.scalars.contains(&scalar))
             && (dtype != DType::F64 || self.holds(dtype))

@@ -134,7 +134,7 @@ impl Reach {
                 Some(Lower::Map(_)) if args.is_empty() || is_widening(graph, n) => true,
                 // The memory of the device has no such elements.
                 Some(Lower::Map(_)) if !limits.holds(dtype) => true,
-                // Kernels that read it are within the limits.
+                // Stored: the kernels that read it hold nothing foreign.
                 Some(Lower::Map(_)) if is_made_of_foreign && is_native => false,
                 Some(Lower::Map(map)) => {
                     let most = bytes(&graph.node(n).results[0]).saturating_mul(MOST_READ);

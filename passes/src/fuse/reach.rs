@@ -22,8 +22,9 @@ pub(super) struct Reach {
     /// Nodes that belong to no kernel: each kernel that needs them computes them from what they
     /// read.
     pub(super) inline: Vec<bool>,
-    /// Values of a dtype that is not native to the device (`KernelLimits::is_native`), and what is
-    /// made of inlined ones: one kernel makes what others read of them.
+    /// Values of a dtype that the device does not compute in (`KernelLimits::is_native`), and
+    /// values whose operands are inlined and foreign. The first native value behind them is
+    /// stored, so that its readers are kernels of the device.
     pub(super) foreign: Vec<bool>,
     pub(super) program: Arc<Program>,
     /// Values of which both storing and inlining were possible.

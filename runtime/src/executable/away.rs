@@ -208,7 +208,7 @@ impl Bound for AwayCall {
     }
 }
 
-/// What places of a device hold behind the commands that its queue has: waits for those once.
+/// Reads memory of a device after the commands that its queue has, and waits for them once.
 pub(super) fn read_within<'s>(
     device: &dyn Device,
     queue: &mut dyn Queue,

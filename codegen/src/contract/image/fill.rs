@@ -2,7 +2,7 @@
 
 use super::super::micro::Engine;
 use super::super::pack::{Alternate, Elements, Lines, Rows};
-use super::super::prefetch::ask_bytes;
+use super::super::prefetch::prefetch_bytes;
 use super::{Along, Image, NEAR_LINES, Step};
 
 /// Lines of fewer numbers are too short to be transposed one by one.
@@ -136,7 +136,7 @@ impl Image {
         let line = inner.size() * inner.step * stride * from.dtype.bytes();
         self.each_rows(from, |from, (rows, along), _| {
             for row in 0..rows {
-                ask_bytes(from.moved(row as isize * along).base, line);
+                prefetch_bytes(from.moved(row as isize * along).base, line);
             }
         });
     }

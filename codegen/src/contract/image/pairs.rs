@@ -7,7 +7,7 @@
 
 use super::super::micro::Engine;
 use super::super::pack::{Elements, Grid, Half};
-use super::super::prefetch::ask_bytes;
+use super::super::prefetch::prefetch_bytes;
 use super::fill::Places;
 use super::{AXES, Along, Block, Blocks, Image, Step};
 use smallvec::SmallVec;
@@ -224,7 +224,7 @@ impl Image {
             for phase in &middle.phases {
                 for row in within(&middle.there(*phase), &rows) {
                     let first = from.moved(middle.place(*phase, row) * middle.stride).base;
-                    ask_bytes(first, line);
+                    prefetch_bytes(first, line);
                 }
             }
         }

@@ -4,7 +4,7 @@
 //! offsets ([`Outer`]): GEMM ([`Strip`]), implicit GEMM with vectors along the columns of an image
 //! ([`Taps`]), and with vectors along rows ([`Spots`]).
 
-use super::super::prefetch::ask;
+use super::super::prefetch::prefetch_l1;
 use super::cell::{Cell, Same};
 use super::engine::{Engine, Microkernel};
 use super::vector::{Number, Vector};
@@ -170,7 +170,7 @@ impl<T: Vector> Outer<T> for Strip<T::Num> {
             for _ in 0..self.k {
                 // SAFETY: this step's row of the panel and of the strip.
                 unsafe { step::<T, C, R, V>((b, self.b_step), |i| a.wrapping_add(i), acc, least) };
-                ask(b.wrapping_offset(self.ahead));
+                prefetch_l1(b.wrapping_offset(self.ahead));
                 a = a.wrapping_offset(self.step);
                 b = b.wrapping_offset(self.b_step);
             }
@@ -183,7 +183,7 @@ impl<T: Vector> Outer<T> for Strip<T::Num> {
             let a = |i: usize| rows[i].wrapping_offset(at);
             // SAFETY: as above.
             unsafe { step::<T, C, R, V>((b, self.b_step), a, acc, least) };
-            ask(b.wrapping_offset(self.ahead));
+            prefetch_l1(b.wrapping_offset(self.ahead));
             at += self.step;
             b = b.wrapping_offset(self.b_step);
         }
@@ -265,7 +265,7 @@ impl<T: Vector> Outer<T> for Spots<'_, T::Num> {
         let mut rows = self.rows;
         for at in self.at {
             let a = |c: usize| columns[c].wrapping_offset(*at);
-            // SAFETY: this step's rows, and what the columns see in it.
+            // SAFETY: this step's rows, and what the columns read in it.
             unsafe { step::<T, C, R, V>((rows.cast(), 0), a, acc, least) };
             rows = rows.wrapping_add(self.step);
         }

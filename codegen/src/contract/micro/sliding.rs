@@ -28,7 +28,7 @@ pub(in crate::contract) struct Sliding<T> {
 
 /// # Safety
 ///
-/// The CPU must have the vector; what windows see must be readable, and sums writable.
+/// The CPU must have the vector; what windows read must be readable, and sums writable.
 #[inline(always)]
 unsafe fn product<V: Vector, const T: usize, const L: usize, const C: usize>(s: &Sliding<V::Num>) {
     let zero = V::splat(<V::Num as Number>::ZERO);
@@ -94,7 +94,7 @@ impl<E: Elementwise> Microkernel for Sized<'_, E> {
 ///
 /// # Safety
 ///
-/// The CPU must be the engine's. What windows see must be readable, and sums writable for whole
+/// The CPU must be the engine's. What windows read must be readable, and sums writable for whole
 /// vectors.
 pub(in crate::contract) unsafe fn sliding<E: Elementwise>(
     taps: usize,

@@ -4,7 +4,7 @@
 //! is loaded once for each position across, for all lines that read it. So an accumulator takes its
 //! products in the order of lines, and nine run in parallel.
 
-use super::super::prefetch::{LINE, ask};
+use super::super::prefetch::{LINE, prefetch_l1};
 use super::cell::{Sight, There};
 use super::engine::{Elementwise, Microkernel};
 use super::vector::{Number, Vector};
@@ -170,7 +170,7 @@ impl<V: Vector> Step<V> {
         if is_whole || y < lines {
             // SAFETY: the windows of a line.
             self.given[0] = unsafe { C::side_by_side(self.line, strip.windows) };
-            ask(self.line.wrapping_offset(s.ahead[1]));
+            prefetch_l1(self.line.wrapping_offset(s.ahead[1]));
             self.line = self.line.wrapping_offset(s.down);
         }
         for phase in P..Q {
@@ -180,7 +180,7 @@ impl<V: Vector> Step<V> {
                 let row = s.plane.wrapping_offset(row * s.row + strip.first * C::BYTES as isize);
                 let from = |c: usize| row.wrapping_add(c * C::BYTES);
                 for line in (0..V::LANES * S * C::BYTES).step_by(LINE) {
-                    ask(from(1).wrapping_offset(s.ahead[0] + line as isize));
+                    prefetch_l1(from(1).wrapping_offset(s.ahead[0] + line as isize));
                 }
                 if S == 1 {
                     for (c, seen) in seen.iter_mut().enumerate() {

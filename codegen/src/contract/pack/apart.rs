@@ -3,7 +3,7 @@
 //! So are the weights of an input gradient read: a row is an input channel, with a window each.
 
 use super::super::micro::{Engine, Number};
-use super::super::prefetch::ask_bytes;
+use super::super::prefetch::prefetch_bytes;
 use super::{Elements, MOVED, Part, pack_singly, strips};
 use std::iter::StepBy;
 use std::ops::Range;
@@ -83,7 +83,7 @@ pub(in crate::contract) unsafe fn pack_apart<E: Engine>(
             if is_worth {
                 let later = steps.clone().next().and_then(|first| offsets.get(first + AHEAD));
                 if let (Some(later), Ok(row)) = (later, usize::try_from(row)) {
-                    ask_bytes(from.moved(*later).base, count * row * from.dtype.bytes());
+                    prefetch_bytes(from.moved(*later).base, count * row * from.dtype.bytes());
                 }
                 let lines = from.moved(low).lines(row, 1);
                 // SAFETY: elements of rows and those between them, and room for them.

@@ -3,7 +3,7 @@
 //! Columns of a run have stride one or two: eight in bounds take one load, or two and a
 //! deinterleave. At the edges f32 take masked loads, and 16-bit floats scalar ones.
 
-use super::super::prefetch::ask;
+use super::super::prefetch::prefetch_l1;
 use super::super::windows::{Runs, Seen};
 use super::x86::{Bf16, F16, F32, Octet, RoundedToBf16, RoundedToF16};
 use super::{Elements, panels};
@@ -99,7 +99,7 @@ unsafe fn whole<O: Octet, const S: usize>(base: *const u8, runs: &Runs, _: usize
         let at = (outer.offset + piece.place.offset) * O::BYTES as isize;
         let at = base.wrapping_offset(at);
         let beside = at.wrapping_add(LANES * S * O::BYTES);
-        ask(beside.wrapping_add(LANES * S * O::BYTES));
+        prefetch_l1(beside.wrapping_add(LANES * S * O::BYTES));
         // SAFETY: eight elements that are there.
         let low = unsafe { eight::<O, S>(at) };
         // SAFETY: as above.

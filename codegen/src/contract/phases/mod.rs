@@ -138,7 +138,7 @@ impl Phases<'_> {
         Workspace {
             left: bytes(self.packed::<E>()),
             right: bytes(self.image::<E>()),
-            filled: bytes(self.turned::<E>()),
+            filled: bytes(self.transposed::<E>()),
             sums: bytes(sums.saturating_add(BEHIND)),
             chains: bytes(sums.saturating_add(BEHIND)),
             steps: rows.saturating_mul(width).saturating_mul(2).saturating_add(self.numbers::<E>()),
@@ -152,7 +152,7 @@ impl Phases<'_> {
     }
 
     /// Size in numbers of the windows of a strip, or of an input plane.
-    fn turned<E: Engine>(&self) -> usize {
+    fn transposed<E: Engine>(&self) -> usize {
         let windows = self.window().saturating_mul(2 * E::LANES);
         windows.max(self.from[0].saturating_mul(self.from[1])).saturating_add(BEHIND)
     }
@@ -218,7 +218,7 @@ impl Phases<'_> {
         let framed = self.framed();
         let packed = scratch.left.room::<E::Num>(self.packed::<E>());
         let image = scratch.right.zeroed::<E::Num>(self.image::<E>());
-        let turned = scratch.filled.room::<E::Num>(self.turned::<E>());
+        let buffer = scratch.filled.room::<E::Num>(self.transposed::<E>());
         self.list::<E>(&phases, &framed, &mut scratch.steps);
         let of_group = self.planes[0] * self.planes[1] * self.window();
         let (mut filled, mut least_right) = (None, u16::MAX);
@@ -238,14 +238,14 @@ impl Phases<'_> {
                     part.later = is_part.then(|| self.after::<E>(weights, &part));
                     // SAFETY: the caller's contract; there is room for the weights of a strip.
                     let packed_least =
-                        unsafe { self.pack::<E>(weights, &phases, &part, [turned, packed]) };
+                        unsafe { self.pack::<E>(weights, &phases, &part, [buffer, packed]) };
                     least = least.min(packed_least);
                     for group in groups.clone() {
                         if filled != Some(group) {
                             let of_group = self.planes[0] * self.from[0] * self.from[1];
                             let from = self.elements(x, group * of_group);
                             // SAFETY: the caller's contract, and the room of the image.
-                            least_right = unsafe { self.fill::<E>(from, &framed, [turned, image]) };
+                            least_right = unsafe { self.fill::<E>(from, &framed, [buffer, image]) };
                             filled = Some(group);
                         }
                         part.tiny = may_be_subnormal(least, least_right);

@@ -2,7 +2,7 @@
 
 use super::super::micro::{Engine, Number};
 use super::super::pack::{Elements, Lines, MOVED, Matrices, move_line};
-use super::super::prefetch::ask_bytes;
+use super::super::prefetch::prefetch_bytes;
 use super::super::transposed::Framed;
 use super::{Part, Phase, Phases, seen_by};
 use smallvec::{SmallVec, smallvec};
@@ -20,13 +20,13 @@ impl Phases<'_> {
     ///
     /// # Safety
     ///
-    /// They must be readable, and the rooms be those of [`Phases::turned`] and [`Phases::packed`].
+    /// They must be readable. The buffers are [`Phases::transposed`] and [`Phases::packed`].
     pub(super) unsafe fn pack<E: Engine>(
         &self,
         weights: Elements,
         phases: &[Phase],
         part: &Part,
-        [turned, to]: [*mut E::Num; 2],
+        [buffer, to]: [*mut E::Num; 2],
     ) -> u16 {
         let Part { strip, planes, .. } = part;
         let (window, together, count) = (self.window(), self.together() / E::DEPTH, strip.len());
@@ -42,22 +42,22 @@ impl Phases<'_> {
             for step in 0..E::DEPTH {
                 let Some(ahead) = ahead else { break };
                 let next = from.moved((step * of_plane) as isize + ahead);
-                ask_bytes(next.base, count * window * self.dtype.bytes());
+                prefetch_bytes(next.base, count * window * self.dtype.bytes());
             }
             let found = if E::DEPTH == 1 {
                 // SAFETY: the caller's contract: the windows of a strip, and their places.
-                unsafe { E::pack(&from.lines(window as isize, 1), count, window, turned, count) }
+                unsafe { E::pack(&from.lines(window as isize, 1), count, window, buffer, count) }
             } else {
                 let matrices = Matrices { next: 0, second: of_plane as isize, columns: window };
                 let (row, both) = (window as isize, 0..E::DEPTH * window);
                 // SAFETY: as above, of two planes.
-                let found = unsafe { E::pack_crossed(&from, row, matrices, both, count, turned) };
+                let found = unsafe { E::pack_crossed(&from, row, matrices, both, count, buffer) };
                 found.expect("an engine of pairs packs bf16 so")
             };
             least = least.min(found);
             for (position, [before, own, of_phase]) in spread.iter().enumerate() {
                 let place = before * numbers + own * together + nth + plane * of_phase * together;
-                let from = turned.wrapping_add(position * count).cast_const();
+                let from = buffer.wrapping_add(position * count).cast_const();
                 // SAFETY: numbers of a strip, and their place.
                 unsafe { move_row(from, to.wrapping_add(place * count), count) };
             }
@@ -93,7 +93,7 @@ impl Phases<'_> {
     ///
     /// # Safety
     ///
-    /// They must be readable, and the image be writable, as must be the room of [`Phases::turned`].
+    /// They must be readable, and the image be writable, as must be [`Phases::transposed`].
     pub(super) unsafe fn fill<E: Engine>(
         &self,
         from: Elements,

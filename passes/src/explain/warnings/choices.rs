@@ -23,7 +23,7 @@ const TOLD: usize = 100;
 fn idle_rules(graph: &Graph, policies: &PolicySet, decisions: &[Option<Decision>]) -> Vec<Warning> {
     let deciding: HashSet<&RuleId> = decisions.iter().flatten().map(|d| &d.rule).collect();
     let matched = graph.matched_by(policies);
-    // A device has its rules for all programs.
+    // A device states its rules for all programs.
     let is_idle = |rule: &Rule| {
         !matches!(rule.target, Target::DeviceOp(_)) && !deciding.contains(&rule.rule_id())
     };

@@ -1,6 +1,6 @@
 //! AVX2 microkernel of 3 × 3 depthwise convolutions; registers hold sums and some weights.
 
-use super::super::super::prefetch::{LINE, ask};
+use super::super::super::prefetch::{LINE, prefetch_l1};
 use super::super::avx2::{in_quarters, nearest_without_nan, parities};
 use super::super::cell::{Bf16, Cell, Same, Sight, There};
 use super::super::sweep::TAPS;
@@ -364,7 +364,7 @@ impl Strip<'_> {
                 let is_there = s.there[0].contains(&at);
                 let row = if is_there { self.base.wrapping_offset(at * s.row) } else { self.zeros };
                 for line in (0..C::VECTORS * LANES * S * C::BYTES).step_by(LINE) {
-                    ask(row.wrapping_offset(self.ahead + line as isize));
+                    prefetch_l1(row.wrapping_offset(self.ahead + line as isize));
                 }
                 // SAFETY: elements of a row that are there, or zeros.
                 let seen = unsafe { C::seen(row, &self.there, WHOLE) };

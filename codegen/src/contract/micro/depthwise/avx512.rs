@@ -1,7 +1,7 @@
 //! AVX-512 microkernels of depthwise convolutions, 3 × 3 or 5 × 5, which read the input in place.
 
 use super::super::super::pack::loads::{Bf16, Cells, F32, even, first};
-use super::super::super::prefetch::{LINE, ask};
+use super::super::super::prefetch::{LINE, prefetch_l1};
 use super::super::SHORT;
 use super::{MOST_PLANES, Planes, unrolled};
 use crate::routines::to_bf16;
@@ -278,7 +278,7 @@ unsafe fn lines<
                     };
                     for line in (0..16 * S * C::BYTES).step_by(LINE) {
                         if v < V {
-                            ask(from(0)[0].wrapping_offset(AHEAD + line as isize));
+                            prefetch_l1(from(0)[0].wrapping_offset(AHEAD + line as isize));
                         }
                     }
                     unrolled!(c of 0 1 2 3 4 => {
