@@ -20,7 +20,6 @@ tracecast_ir::ops! { trait Outside;
 
 /// The cube of the operand.
 CUBE = cube(x) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &infer::float,
     body:     core(
         rule(&|cx| smallvec![Some(cx.dy() * (cx.args[0] * cx.args[0] * 3.0))]),

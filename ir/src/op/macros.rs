@@ -7,18 +7,17 @@
 /// kinds of operand, and `name: optional | OptFloat` one in whose place a number may stand, the
 /// attribute `scalar` of that kind; attributes follow a semicolon with their
 /// [`AttrKind`](crate::op::AttrKind). Those in brackets are given as one argument, the
-/// [`Dims`](crate::Dims) of a reduction. `facts` may be left out: then none are stated. The macro
-/// has no logic of its own.
+/// [`Dims`](crate::Dims) of a reduction. Without `dispatch` policies look the op up by its name;
+/// without `facts` none are stated. The macro has no logic of its own.
 ///
 /// ```
-/// use tracecast_ir::op::{core, map, rule, Dispatch, Domain, FLOATS};
+/// use tracecast_ir::op::{core, map, rule, Domain, FLOATS};
 /// use tracecast_ir::ops::infer;
 ///
 /// tracecast_ir::ops! { trait Mine;
 ///
 /// /// Twice the operand.
 /// TWICE = twice(x) -> (y) {
-///     dispatch: Dispatch::Listed { overload: "" },
 ///     infer:    &infer::same,
 ///     body:     core(
 ///         rule(&|cx| [Some(cx.dy().twice())].into_iter().collect()),
@@ -38,7 +37,7 @@ macro_rules! ops {
             $first:ident $(, $arg:ident $(: $kind:ident $(| $number:ident)?)?)*
             $(; $([$dim:ident : $dkind:ident $(, $carried:ident : $ckind:ident)*] $(,)?)? $($attr:ident : $akind:ident),*)?
         ) -> ($($result:ident),+) {
-            dispatch: $dispatch:expr,
+            $(dispatch: $dispatch:expr,)?
             infer: $infer:expr,
             body: $body:expr,
             rounding: $rounding:expr,
@@ -68,7 +67,7 @@ macro_rules! ops {
                     ],
                     results: &[$(stringify!($result)),+],
                 },
-                dispatch: $dispatch,
+                dispatch: $crate::op_dispatch!($($dispatch)?),
                 infer: $crate::op::Func::Static($infer),
                 body: $body,
                 rounding: $rounding,
@@ -138,6 +137,18 @@ macro_rules! op_name {
     };
     ($method:ident $name:literal) => {
         $name
+    };
+}
+
+/// The dispatch given, or the lookup by name. A part of [`ops!`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! op_dispatch {
+    () => {
+        $crate::op::Dispatch::Listed { overload: "" }
+    };
+    ($dispatch:expr) => {
+        $dispatch
     };
 }
 

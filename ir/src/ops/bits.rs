@@ -4,11 +4,8 @@ use super::elementwise::{binary, second, two};
 use super::infer;
 use crate::DType;
 use crate::kernel::{Cmp, Scalar, ScalarOp, Val};
-use crate::op::{
-    Dispatch, Domain, Facts, Grad, InferCx, MapCx, Rounding, WithItself, cheap, core, map,
-};
+use crate::op::{Domain, Facts, Grad, InferCx, MapCx, Rounding, WithItself, cheap, core, map};
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 const WHOLE: &[DType] = &[DType::I64, DType::I32, DType::U8, DType::Bool];
 const INTEGERS: &[DType] = &[DType::I64, DType::I32, DType::U8];
 
@@ -16,7 +13,6 @@ crate::ops! { trait Bits;
 
 /// The bits that both operands have.
 BITWISE_AND = bitwise_and(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, whole),
     body:     core(Grad::Zero, cheap(&|cx, x| two(cx, x, ScalarOp::And))),
     rounding: Rounding::NOWHERE,
@@ -26,7 +22,6 @@ BITWISE_AND = bitwise_and(x, other: optional | OptNumber) -> (y) {
 
 /// The bits that either operand has.
 BITWISE_OR = bitwise_or(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, whole),
     body:     core(Grad::Zero, cheap(&|cx, x| two(cx, x, ScalarOp::Or))),
     rounding: Rounding::NOWHERE,
@@ -36,7 +31,6 @@ BITWISE_OR = bitwise_or(x, other: optional | OptNumber) -> (y) {
 
 /// The bits that one operand has and the other has not.
 BITWISE_XOR = bitwise_xor(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, whole),
     body:     core(Grad::Zero, cheap(&|cx, x| {
         let y = second(cx, x);
@@ -51,7 +45,6 @@ BITWISE_XOR = bitwise_xor(x, other: optional | OptNumber) -> (y) {
 
 /// The bits that the operand has not.
 BITWISE_NOT = bitwise_not(x) -> (y) {
-    dispatch: LISTED,
     infer:    &whole,
     body:     core(Grad::Zero, cheap(&|cx, x| cx.body.unary(ScalarOp::Not, x[0]))),
     rounding: Rounding::NOWHERE,
@@ -62,7 +55,6 @@ BITWISE_NOT = bitwise_not(x) -> (y) {
 /// The bits moved up by as many places as the second operand says, zeros entering; all of them
 /// leave from the width of the dtype on, and by a negative number.
 BITWISE_LEFT_SHIFT = bitwise_left_shift(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::integers),
     body:     core(Grad::Zero, map(&|cx, x| {
         let (power, is_within) = places(cx, x);
@@ -78,7 +70,6 @@ BITWISE_LEFT_SHIFT = bitwise_left_shift(x, other: optional | OptNumber) -> (y) {
 /// The bits moved down by as many places as the second operand says, the sign entering; nothing
 /// else is left from the width of the dtype on, and by a negative number.
 BITWISE_RIGHT_SHIFT = bitwise_right_shift(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::integers),
     body:     core(Grad::Zero, map(&|cx, x| {
         let ty = cx.scalar();

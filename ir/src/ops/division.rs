@@ -7,13 +7,9 @@ use super::elementwise::{Elementwise, binary};
 use super::infer;
 use super::mul_add::MulAdds;
 use crate::kernel::{Cmp, Scalar, ScalarOp};
-use crate::op::{
-    Dispatch, Domain, ExpandCx, Facts, Grad, NUMBERS, Rounding, composite, core, map, rule,
-};
+use crate::op::{Domain, ExpandCx, Facts, Grad, NUMBERS, Rounding, composite, core, map, rule};
 use crate::{DType, Var};
 use smallvec::smallvec;
-
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 
 crate::ops! { trait Divisions;
 
@@ -21,7 +17,6 @@ crate::ops! { trait Divisions;
 /// [`torch.fmod`](https://docs.pytorch.org/docs/stable/generated/torch.fmod.html). A zero divisor
 /// is a data error for integers.
 FMOD = fmod(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
     body:     composite(
         Some(rule(&|cx| {
@@ -42,7 +37,6 @@ FMOD = fmod(x, other: optional | OptNumber) -> (y) {
 /// [`torch.remainder`](https://docs.pytorch.org/docs/stable/generated/torch.remainder.html). A zero
 /// divisor is a data error for integers.
 REMAINDER = remainder(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
     body:     composite(
         Some(rule(&|cx| {
@@ -66,7 +60,6 @@ REMAINDER = remainder(x, other: optional | OptNumber) -> (y) {
 /// [`torch.floor_divide`](https://docs.pytorch.org/docs/stable/generated/torch.floor_divide.html).
 /// A zero divisor is a data error for integers.
 FLOOR_DIVIDE = floor_divide(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
     body:     composite(Some(Grad::Zero), &|cx| {
         let (x, y) = (cx.args[0], divisor(cx));
@@ -96,7 +89,6 @@ FLOOR_DIVIDE = floor_divide(x, other: optional | OptNumber) -> (y) {
 /// The greatest common divisor of integers, not negative:
 /// [`torch.gcd`](https://docs.pytorch.org/docs/stable/generated/torch.gcd.html).
 GCD = gcd(x, other) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::integers,
     body:     core(Grad::Zero, map(&|cx, x| {
         let ty = cx.scalar();

@@ -14,14 +14,10 @@ use crate::op::{
 use crate::{Attrs, DType, Number};
 use smallvec::smallvec;
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
-const OURS: Dispatch = Dispatch::Internal;
-
 crate::ops! { trait Elementwise;
 
 /// The sum of the operands; of truth values whether either holds.
 ADD = add(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::promoted),
     body:     core(
         rule(&|cx| cx.args.iter().map(|_| Some(cx.dy())).collect()),
@@ -34,7 +30,6 @@ ADD = add(x, other: optional | OptNumber) -> (y) {
 
 /// The first operand minus the second.
 SUB = sub(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &difference,
     body:     core(
         rule(&|cx| {
@@ -53,7 +48,6 @@ SUB = sub(x, other: optional | OptNumber) -> (y) {
 
 /// The number minus the operand.
 RSUB = rsub(x; scalar: Float) -> (y) {
-    dispatch: LISTED,
     infer:    &difference,
     body:     core(
         rule(&|cx| smallvec![Some(cx.dy().neg())]),
@@ -70,7 +64,6 @@ RSUB = rsub(x; scalar: Float) -> (y) {
 
 /// The product of the operands; of truth values whether both hold.
 MUL = mul(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::promoted),
     body:     core(
         rule(&|cx| match cx.args {
@@ -86,7 +79,6 @@ MUL = mul(x, other: optional | OptNumber) -> (y) {
 
 /// The first operand divided by the second. Integers and truth values are divided in f32.
 DIV = div(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::float_arithmetic),
     body:     core(
         rule(&|cx| match cx.args {
@@ -105,7 +97,7 @@ DIV = div(x, other: optional | OptNumber) -> (y) {
 
 /// The quotient rounded towards zero; a zero divisor is a data error for integers.
 DIV_TRUNC = div_trunc(x, other: optional | OptNumber) -> (y) {
-    dispatch: OURS,
+    dispatch: Dispatch::Internal,
     infer:    &|cx| binary(cx, infer::integers),
     body:     core(Grad::Zero, map(&|cx, x| {
         let y = second(cx, x);
@@ -124,7 +116,6 @@ DIV_TRUNC = div_trunc(x, other: optional | OptNumber) -> (y) {
 
 /// The larger operand; NaN if either is NaN. Of two equal operands each gets half of the gradient.
 MAXIMUM = maximum(x, other) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::promoted,
     body:     core(rule(&|cx| extreme(cx, true)), extremum(&|cx, x| two(cx, x, of_truths(cx, ScalarOp::Or, ScalarOp::Max)))),
     rounding: Rounding::NOWHERE,
@@ -134,7 +125,6 @@ MAXIMUM = maximum(x, other) -> (y) {
 
 /// The smaller operand; NaN if either is NaN. Of two equal operands each gets half of the gradient.
 MINIMUM = minimum(x, other) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::promoted,
     body:     core(rule(&|cx| extreme(cx, false)), extremum(&|cx, x| two(cx, x, of_truths(cx, ScalarOp::And, ScalarOp::Min)))),
     rounding: Rounding::NOWHERE,
@@ -144,7 +134,6 @@ MINIMUM = minimum(x, other) -> (y) {
 
 /// The operand with the other sign.
 NEG = neg(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::number,
     body:     core(rule(&|cx| smallvec![Some(cx.dy().neg())]), chosen(0, &|cx, x| cx.body.unary(ScalarOp::Neg, x[0]))),
     rounding: Rounding::NOWHERE,
@@ -154,7 +143,6 @@ NEG = neg(x) -> (y) {
 
 /// The operand without its sign. The gradient at zero is zero.
 ABS = abs(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::number,
     body:     core(
         rule(&|cx| smallvec![Some(cx.dy().mul(cx.args[0].sign()))]),
@@ -167,7 +155,6 @@ ABS = abs(x) -> (y) {
 
 /// `e` to the power of the operand.
 EXP = exp(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| smallvec![Some(cx.dy().mul(cx.out()))]), map(&|cx, x| call(cx, Function::Exp, x[0]))),
     rounding: Rounding::result("the result; the gradient"),
@@ -176,7 +163,6 @@ EXP = exp(x) -> (y) {
 
 /// The natural logarithm.
 LOG = log(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| smallvec![Some(cx.dy().div(cx.args[0]))]), map(&|cx, x| call(cx, Function::Log, x[0]))),
     rounding: Rounding::result("the result; the gradient"),
@@ -185,7 +171,6 @@ LOG = log(x) -> (y) {
 
 /// The square root.
 SQRT = sqrt(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
         rule(&|cx| smallvec![Some(cx.dy().div(cx.out().mul(2.0)))]),
@@ -197,7 +182,6 @@ SQRT = sqrt(x) -> (y) {
 
 /// One over the square root.
 RSQRT = rsqrt(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
         rule(&|cx| {
@@ -216,7 +200,6 @@ RSQRT = rsqrt(x) -> (y) {
 
 /// The hyperbolic tangent.
 TANH = tanh(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| smallvec![Some(cx.dy().tanh_backward(cx.out()))]), map(&|cx, x| call(cx, Function::Tanh, x[0]))),
     rounding: Rounding::result("the result; the gradient once"),
@@ -225,7 +208,6 @@ TANH = tanh(x) -> (y) {
 
 /// The error function.
 ERF = erf(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
         rule(&|cx| {
@@ -241,7 +223,6 @@ ERF = erf(x) -> (y) {
 
 /// The sine.
 SIN = sin(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| smallvec![Some(cx.args[0].cos().mul(cx.dy()))]), map(&|cx, x| call(cx, Function::Sin, x[0]))),
     rounding: Rounding::result("the result; each step of the gradient"),
@@ -250,7 +231,6 @@ SIN = sin(x) -> (y) {
 
 /// The cosine.
 COS = cos(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| smallvec![Some(cx.args[0].sin().neg().mul(cx.dy()))]), map(&|cx, x| call(cx, Function::Cos, x[0]))),
     rounding: Rounding::result("the result; each step of the gradient"),
@@ -259,7 +239,6 @@ COS = cos(x) -> (y) {
 
 /// The largest integral number not above.
 FLOOR = floor(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::number,
     body:     core(Grad::Zero, map(&|cx, x| if cx.scalar().is_float() { cx.body.unary(ScalarOp::Floor, x[0]) } else { x[0] })),
     rounding: Rounding::nowhere("nowhere: integral numbers have fewer bits"),
@@ -268,7 +247,6 @@ FLOOR = floor(x) -> (y) {
 
 /// `1 / (1 + exp(-x))`.
 SIGMOID = sigmoid(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
         rule(&|cx| smallvec![Some(cx.dy().sigmoid_backward(cx.out()))]),
@@ -286,7 +264,6 @@ SIGMOID = sigmoid(x) -> (y) {
 
 /// The operand where it is above zero or NaN, else zero.
 RELU = relu(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::number,
     body:     core(
         rule(&|cx| {
@@ -305,7 +282,6 @@ RELU = relu(x) -> (y) {
 
 /// Whether the operands are equal.
 EQ = eq(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Eq, false))),
     rounding: Rounding::NOWHERE,
@@ -315,7 +291,6 @@ EQ = eq(x, other: optional | OptNumber) -> (y) {
 
 /// Whether the operands differ.
 NE = ne(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Ne, false))),
     rounding: Rounding::NOWHERE,
@@ -325,7 +300,6 @@ NE = ne(x, other: optional | OptNumber) -> (y) {
 
 /// Whether the first operand is less.
 LT = lt(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Lt, false))),
     rounding: Rounding::NOWHERE,
@@ -335,7 +309,6 @@ LT = lt(x, other: optional | OptNumber) -> (y) {
 
 /// Whether the first operand is less or equal.
 LE = le(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Le, false))),
     rounding: Rounding::NOWHERE,
@@ -345,7 +318,6 @@ LE = le(x, other: optional | OptNumber) -> (y) {
 
 /// Whether the first operand is greater.
 GT = gt(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Lt, true))),
     rounding: Rounding::NOWHERE,
@@ -355,7 +327,6 @@ GT = gt(x, other: optional | OptNumber) -> (y) {
 
 /// Whether the first operand is greater or equal.
 GE = ge(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Le, true))),
     rounding: Rounding::NOWHERE,
@@ -365,7 +336,6 @@ GE = ge(x, other: optional | OptNumber) -> (y) {
 
 /// Whether both operands hold; every number but 0 does.
 LOGICAL_AND = logical_and(x, other) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::logical,
     body:     core(Grad::Zero, cheap(&|cx, x| cx.body.binary(ScalarOp::And, x[0], x[1]))),
     rounding: Rounding::NOWHERE,
@@ -375,7 +345,6 @@ LOGICAL_AND = logical_and(x, other) -> (y) {
 
 /// Whether either operand holds; every number but 0 does.
 LOGICAL_OR = logical_or(x, other) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::logical,
     body:     core(Grad::Zero, cheap(&|cx, x| cx.body.binary(ScalarOp::Or, x[0], x[1]))),
     rounding: Rounding::NOWHERE,
@@ -385,7 +354,6 @@ LOGICAL_OR = logical_or(x, other) -> (y) {
 
 /// Whether the operand does not hold; every number but 0 does.
 LOGICAL_NOT = logical_not(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::logical,
     body:     core(Grad::Zero, cheap(&|cx, x| cx.body.unary(ScalarOp::Not, x[0]))),
     rounding: Rounding::NOWHERE,
@@ -395,7 +363,6 @@ LOGICAL_NOT = logical_not(x) -> (y) {
 
 /// The second operand where the first holds, else the third.
 WHERE = choose as "where"(condition, x, other) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::choice,
     body:     core(
         rule(&|cx| {

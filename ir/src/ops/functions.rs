@@ -8,13 +8,12 @@ use super::elementwise::Elementwise;
 use super::infer;
 use crate::kernel::{Cmp, Function, ScalarOp, Val};
 use crate::op::{
-    Dispatch, Domain, FLOATS, Facts, GradCx, Grads, MapCx, Rounding, composite, core, map, rule,
+    Domain, FLOATS, Facts, GradCx, Grads, MapCx, Rounding, composite, core, map, rule,
 };
 use crate::{Attrs, Var};
 use smallvec::smallvec;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LN_10, PI, SQRT_2};
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 /// The rounding points of most functions here.
 const IN_STEPS: Rounding = Rounding::result("the result; each step of the gradient");
 
@@ -22,7 +21,6 @@ crate::ops! { trait Functions;
 
 /// Two to the power of the operand.
 EXP2 = exp2(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| times(cx, cx.out().mul(LN_2))), map(&|cx, x| call(cx, Function::Exp2, x[0]))),
     rounding: IN_STEPS,
@@ -31,7 +29,6 @@ EXP2 = exp2(x) -> (y) {
 
 /// `e` to the power of the operand, less one, precise where the operand is small.
 EXPM1 = expm1(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| times(cx, cx.out().add(1.0))), map(&|cx, x| call(cx, Function::Expm1, x[0]))),
     rounding: IN_STEPS,
@@ -40,7 +37,6 @@ EXPM1 = expm1(x) -> (y) {
 
 /// The natural logarithm of one more than the operand, precise where the operand is small.
 LOG1P = log1p(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| over(cx, cx.args[0].add(1.0))), map(&|cx, x| call(cx, Function::Log1p, x[0]))),
     rounding: IN_STEPS,
@@ -49,7 +45,6 @@ LOG1P = log1p(x) -> (y) {
 
 /// The logarithm to base two.
 LOG2 = log2(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| over(cx, cx.args[0].mul(LN_2))), map(&|cx, x| call(cx, Function::Log2, x[0]))),
     rounding: IN_STEPS,
@@ -58,7 +53,6 @@ LOG2 = log2(x) -> (y) {
 
 /// The logarithm to base ten.
 LOG10 = log10(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| over(cx, cx.args[0].mul(LN_10))), map(&|cx, x| call(cx, Function::Log10, x[0]))),
     rounding: IN_STEPS,
@@ -67,7 +61,6 @@ LOG10 = log10(x) -> (y) {
 
 /// The tangent.
 TAN = tan(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
         rule(&|cx| times(cx, cx.out().mul(cx.out()).add(1.0))),
@@ -79,7 +72,6 @@ TAN = tan(x) -> (y) {
 
 /// The inverse sine, NaN outside of -1 to 1.
 ASIN = asin(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| times(cx, beside_one(cx, -1.0).rsqrt())), map(&|cx, x| call(cx, Function::Asin, x[0]))),
     rounding: IN_STEPS,
@@ -88,7 +80,6 @@ ASIN = asin(x) -> (y) {
 
 /// The inverse cosine, NaN outside of -1 to 1.
 ACOS = acos(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| times(cx, beside_one(cx, -1.0).rsqrt().neg())), map(&|cx, x| call(cx, Function::Acos, x[0]))),
     rounding: IN_STEPS,
@@ -97,7 +88,6 @@ ACOS = acos(x) -> (y) {
 
 /// The inverse tangent.
 ATAN = atan(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| over(cx, beside_one(cx, 1.0))), map(&|cx, x| call(cx, Function::Atan, x[0]))),
     rounding: IN_STEPS,
@@ -106,7 +96,6 @@ ATAN = atan(x) -> (y) {
 
 /// The hyperbolic sine.
 SINH = sinh(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| times(cx, cx.args[0].cosh())), map(&|cx, x| call(cx, Function::Sinh, x[0]))),
     rounding: IN_STEPS,
@@ -115,7 +104,6 @@ SINH = sinh(x) -> (y) {
 
 /// The hyperbolic cosine.
 COSH = cosh(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| times(cx, cx.args[0].sinh())), map(&|cx, x| call(cx, Function::Cosh, x[0]))),
     rounding: IN_STEPS,
@@ -124,7 +112,6 @@ COSH = cosh(x) -> (y) {
 
 /// The inverse hyperbolic sine.
 ASINH = asinh(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| times(cx, beside_one(cx, 1.0).rsqrt())), map(&|cx, x| call(cx, Function::Asinh, x[0]))),
     rounding: IN_STEPS,
@@ -133,7 +120,6 @@ ASINH = asinh(x) -> (y) {
 
 /// The inverse hyperbolic cosine, NaN below 1.
 ACOSH = acosh(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
         rule(&|cx| {
@@ -148,7 +134,6 @@ ACOSH = acosh(x) -> (y) {
 
 /// The inverse hyperbolic tangent, infinite at -1 and 1, NaN outside.
 ATANH = atanh(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| over(cx, beside_one(cx, -1.0))), map(&|cx, x| call(cx, Function::Atanh, x[0]))),
     rounding: IN_STEPS,
@@ -157,7 +142,6 @@ ATANH = atanh(x) -> (y) {
 
 /// One less the error function, precise where that is small.
 ERFC = erfc(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
         rule(&|cx| {
@@ -172,7 +156,6 @@ ERFC = erfc(x) -> (y) {
 
 /// `exp(x * x) * erfc(x)`, which is neither infinite nor zero where the factors are.
 ERFCX = erfcx as "special_erfcx"(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
         rule(&|cx| times(cx, cx.args[0].mul(2.0).mul(cx.out()).add(-FRAC_2_SQRT_PI))),
@@ -184,7 +167,6 @@ ERFCX = erfcx as "special_erfcx"(x) -> (y) {
 
 /// The inverse of the error function: infinite at -1 and 1, NaN outside.
 ERFINV = erfinv(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
         rule(&|cx| {
@@ -199,7 +181,6 @@ ERFINV = erfinv(x) -> (y) {
 
 /// The probability that a normal number is below the operand.
 NDTR = ndtr as "special_ndtr"(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     composite(
         Some(rule(&|cx| {
@@ -216,7 +197,6 @@ NDTR = ndtr as "special_ndtr"(x) -> (y) {
 /// The number that a normal number is below with the operand as probability: infinite at 0 and 1,
 /// NaN outside.
 NDTRI = ndtri as "special_ndtri"(p) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
         rule(&|cx| {
@@ -231,7 +211,6 @@ NDTRI = ndtri as "special_ndtri"(p) -> (y) {
 
 /// The logarithm of [`NDTR`], precise where that is small.
 LOG_NDTR = log_ndtr as "special_log_ndtr"(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     composite(
         Some(rule(&|cx| {
@@ -252,7 +231,6 @@ LOG_NDTR = log_ndtr as "special_log_ndtr"(x) -> (y) {
 
 /// The logarithm of the magnitude of the gamma function.
 LGAMMA = lgamma(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| times(cx, cx.args[0].digamma())), map(&|cx, x| {
         // At 1 and 2 it is zero, and never `-0.0`.
@@ -265,7 +243,6 @@ LGAMMA = lgamma(x) -> (y) {
 
 /// The derivative of [`LGAMMA`].
 DIGAMMA = digamma(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| times(cx, cx.args[0].polygamma(1))), map(&|cx, x| call(cx, Function::Digamma, x[0]))),
     rounding: IN_STEPS,
@@ -274,7 +251,6 @@ DIGAMMA = digamma(x) -> (y) {
 
 /// The derivative of [`DIGAMMA`] of order `n`, from 0 to 20; from 2 on it is NaN below zero.
 POLYGAMMA = polygamma(x; n: Int) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let n = cx.attrs.int("n").unwrap_or(0);
         if (0..=MOST_DERIVATIVES).contains(&n) {
@@ -297,7 +273,6 @@ POLYGAMMA = polygamma(x; n: Int) -> (y) {
 
 /// `sin(πx) / πx`, and 1 at zero.
 SINC = sinc(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     composite(
         Some(rule(&|cx| {
@@ -323,7 +298,6 @@ SINC = sinc(x) -> (y) {
 
 /// `log(x / (1 - x))`; with `eps`, of the operand brought to between `eps` and `1 - eps`.
 LOGIT = logit(x; eps: OptFloat) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
         rule(&|cx| {
@@ -357,7 +331,6 @@ LOGIT = logit(x; eps: OptFloat) -> (y) {
 
 /// `-x log x`, zero at zero and -inf below.
 ENTR = entr as "special_entr"(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
         rule(&|cx| times(cx, cx.args[0].log().add(1.0).neg())),

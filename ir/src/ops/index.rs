@@ -25,7 +25,6 @@ crate::ops! { trait Indexing;
 /// `y[i][j] = x[index[i][j]][j]` for `dim = 0`. `index` has as many axes as `x` and is no longer
 /// along the others.
 GATHER = gather(x, index; dim: Int) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         indexed(cx, cx.operand(0), cx.operand(1))?;
         Ok(Inferred::one(cx.operand(1).with_dtype(cx.operand(0).dtype)))
@@ -49,7 +48,6 @@ GATHER = gather(x, index; dim: Int) -> (y) {
 /// the order of `src`, in f32 for 16-bit floats. The sum of truth values is whether any of them
 /// holds.
 SCATTER_ADD = scatter_add(x, index, src; dim: Int) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &scattered,
     body:     core(
         rule(&|cx| {
@@ -86,7 +84,6 @@ CHECK_RANGE = check_range(index; low: Size, high: Size, allow: OptInt) -> (y) {
 /// The row `padding_idx` gets no gradient, and with `scale_grad_by_freq` that of each other row is
 /// divided by how often it was taken.
 EMBEDDING = embedding_rows as "embedding"(weight, indices; padding_idx: OptInt, scale_grad_by_freq: Bool) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let (weight, indices) = (cx.operand(0), cx.operand(1));
         infer::need_index(indices)?;

@@ -9,11 +9,9 @@ use super::index::Indexing;
 use super::infer;
 use super::scatter::{Reduce, Scatters};
 use super::view::Views;
-use crate::op::{ANY, Dispatch, Domain, ExpandCx, InferCx, Rounding, composite, composite_own};
+use crate::op::{ANY, Domain, ExpandCx, InferCx, Rounding, composite, composite_own};
 use crate::{DType, Shape, Size, Var};
 use smallvec::{SmallVec, smallvec};
-
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 
 crate::ops! { trait Indexed;
 
@@ -21,7 +19,6 @@ crate::ops! { trait Indexed;
 /// names. Sums run in the order of `source`, in f32 for 16-bit floats. The sum of truth values is
 /// whether any of them holds.
 INDEX_ADD = index_add(x, index, source; dim: Int, alpha: OptFloat) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         // Bytes wrap, and so does a product with a negative number.
         let held = match cx.operand(0).dtype {
@@ -50,7 +47,6 @@ INDEX_ADD = index_add(x, index, source; dim: Int, alpha: OptFloat) -> (y) {
 /// `x` with each slice of `source` along axis `dim` in the place of the one that `index` names. Of
 /// several for one place the last one stays.
 INDEX_COPY = index_copy(x, index, source; dim: Int) -> (y) {
-    dispatch: LISTED,
     infer:    &sliced,
     body:     composite_own(None, &|cx| slices(cx, &|[x, index, source], dim| x.scatter(index, source, dim))),
     rounding: Rounding::NOWHERE,
@@ -61,7 +57,6 @@ INDEX_COPY = index_copy(x, index, source; dim: Int) -> (y) {
 /// there: `reduce` is `sum`, `prod`, `mean`, `amax` or `amin`. With `include_self` the slice of `x`
 /// is reduced along with them, else it is gone where one comes.
 INDEX_REDUCE = index_reduce(x, index, source; dim: Int, reduce: OptStr, include_self: Bool) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         Reduce::of(cx.attrs)?.takes(cx.operand(0).dtype)?;
         sliced(cx)
@@ -84,7 +79,6 @@ INDEX_REDUCE = index_reduce(x, index, source; dim: Int, reduce: OptStr, include_
 /// place the last one stays, and sums run in their order. A mask takes as many axes as it has, is
 /// the only index, and all its places get one value, or one slice of the axes behind it.
 INDEX_PUT = index_put(x, indices: list, values; dims: Ints, accumulate: Bool) -> (y) {
-    dispatch: LISTED,
     infer:    &put,
     body:     composite_own(None, &|cx| {
         let (indices, values) = cx.args[1..].split_at(cx.args.len() - 2);

@@ -5,13 +5,10 @@ use super::elementwise::Elementwise;
 use super::infer;
 use super::power::Powers;
 use super::reduce::{Reductions, reduced, spread};
-use crate::op::{
-    Dispatch, Domain, FLOATS, Facts, GradCx, Grads, Inferred, Rounding, composite, rule,
-};
+use crate::op::{Domain, FLOATS, Facts, GradCx, Grads, Inferred, Rounding, composite, rule};
 use crate::{DType, IntoDims, Shape, TensorType, Var};
 use smallvec::smallvec;
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 const ROUNDED: Rounding = Rounding::result("the result; each gradient once");
 
 crate::ops! { trait Lengths;
@@ -21,7 +18,6 @@ crate::ops! { trait Lengths;
 /// minus infinity the smallest, of 0 the count of what is not zero:
 /// [`torch.linalg.vector_norm`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.vector_norm.html).
 LINALG_VECTOR_NORM = vector_norm as "linalg_vector_norm"(x; [dim: Ints, keepdim: Bool, dtype: OptDType], ord: OptFloat) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let x = cx.operand(0);
         infer::need_float(x)?;
@@ -53,7 +49,6 @@ LINALG_VECTOR_NORM = vector_norm as "linalg_vector_norm"(x; [dim: Ints, keepdim:
 /// The norm of order `p` of the difference:
 /// [`torch.dist`](https://docs.pytorch.org/docs/stable/generated/torch.dist.html).
 DIST = dist(x, other; p: OptFloat) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let mut inferred = infer::promoted(cx)?;
         infer::need_float(&inferred.results[0])?;
@@ -69,7 +64,6 @@ DIST = dist(x, other; p: OptFloat) -> (y) {
 /// each matrix of a batch:
 /// [`torch.cdist`](https://docs.pytorch.org/docs/stable/generated/torch.cdist.html).
 CDIST = cdist(x1, x2; p: OptFloat) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let (x, other) = (cx.operand(0), cx.operand(1));
         infer::need_float(x)?;
@@ -95,7 +89,6 @@ CDIST = cdist(x1, x2; p: OptFloat) -> (y) {
 /// least `eps`:
 /// [`torch.nn.functional.cosine_similarity`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.cosine_similarity.html).
 COSINE_SIMILARITY = cosine_similarity(x1, x2; dim: OptInt, eps: OptFloat) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let mut inferred = infer::float_arithmetic(cx)?;
         let y = &mut inferred.results[0];
@@ -119,7 +112,6 @@ COSINE_SIMILARITY = cosine_similarity(x1, x2; dim: OptInt, eps: OptFloat) -> (y)
 /// the step of f32 at 1 if absent, that of f64 for f64:
 /// [`torch.nn.functional.rms_norm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.rms_norm.html).
 RMS_NORM = rms_norm(x, weight: optional; normalized_shape: Sizes, eps: OptFloat) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let x = cx.operand(0);
         infer::need_float(x)?;
@@ -148,7 +140,6 @@ RMS_NORM = rms_norm(x, weight: optional; normalized_shape: Sizes, eps: OptFloat)
 /// The slices along axis `dim`, those with a norm of order `p` above `maxnorm` shortened to it:
 /// [`torch.renorm`](https://docs.pytorch.org/docs/stable/generated/torch.renorm.html).
 RENORM = renorm(x; p: Float, dim: Int, maxnorm: Float) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let x = cx.operand(0);
         infer::need_float(x)?;

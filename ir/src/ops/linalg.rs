@@ -54,7 +54,6 @@ CONTRACT = contract(x, other; dtype: OptDType) -> (y) {
 /// The matrix product, as `torch.matmul`: vectors become a row on the left and a column on the
 /// right and lose that axis again; leading axes broadcast.
 MATMUL = matmul(x, other) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let (x, other) = (cx.operand(0), cx.operand(1));
         let dtype = one_number(x, other)?;
@@ -94,7 +93,6 @@ MATMUL = matmul(x, other) -> (y) {
 /// `x · weightᵀ + bias` along the last axis of `x`; `weight` is (out, in), `bias` (out) or what
 /// stretches to the result.
 LINEAR = linear(x, weight, bias: optional) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let (x, weight) = (cx.operand(0), cx.operand(1));
         let dtype = one_number(x, weight)?;

@@ -19,7 +19,7 @@ use crate::op::{
 use crate::{DType, IntoDims, Shape, Size, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
 
-const LISTED: Dispatch = Dispatch::ListedOrExpands { overload: "" };
+const LISTED_OR_EXPANDS: Dispatch = Dispatch::ListedOrExpands { overload: "" };
 
 crate::ops! { trait Listed;
 
@@ -27,7 +27,7 @@ crate::ops! { trait Listed;
 /// other, which are taken in pairs; an axis of size 1 goes with one of any size:
 /// [`torch.tensordot`](https://docs.pytorch.org/docs/stable/generated/torch.tensordot.html).
 TENSORDOT = tensordot(x, other; dims_self: Ints, dims_other: Ints) -> (y) {
-    dispatch: LISTED,
+    dispatch: LISTED_OR_EXPANDS,
     infer:    &|cx| {
         let (x, other) = (cx.operand(0), cx.operand(1));
         let pairs = Pairs::of(x, other, cx.attrs.ints("dims_self"), cx.attrs.ints("dims_other"))?;
@@ -49,7 +49,7 @@ TENSORDOT = tensordot(x, other; dims_self: Ints, dims_other: Ints) -> (y) {
 /// `Σ x[.., i] * weight[k, i, j] * other[.., j] + bias[k]`:
 /// [`torch.nn.functional.bilinear`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.bilinear.html).
 BILINEAR = bilinear(x, other, weight, bias: optional) -> (y) {
-    dispatch: LISTED,
+    dispatch: LISTED_OR_EXPANDS,
     infer:    &|cx| {
         let (x, other, weight) = (cx.operand(0), cx.operand(1), cx.operand(2));
         let [out, first, second] = weight.shape[..] else {
@@ -78,7 +78,7 @@ BILINEAR = bilinear(x, other, weight, bias: optional) -> (y) {
 /// The vector products along an axis of size 3:
 /// [`torch.cross`](https://docs.pytorch.org/docs/stable/generated/torch.cross.html).
 CROSS = cross(x, other; dim: Int) -> (y) {
-    dispatch: LISTED,
+    dispatch: LISTED_OR_EXPANDS,
     infer:    &|cx| {
         let (x, other) = (cx.operand(0), cx.operand(1));
         if x.shape.rank() != other.shape.rank() || x.shape.rank() == 0 {
@@ -105,7 +105,7 @@ CROSS = cross(x, other; dim: Int) -> (y) {
 /// The sum of the diagonal of a matrix:
 /// [`torch.trace`](https://docs.pytorch.org/docs/stable/generated/torch.trace.html).
 TRACE = trace(x) -> (y) {
-    dispatch: LISTED,
+    dispatch: LISTED_OR_EXPANDS,
     infer:    &|cx| {
         let x = cx.operand(0);
         if x.shape.rank() != 2 {
@@ -123,7 +123,7 @@ TRACE = trace(x) -> (y) {
 /// `torch.native_layer_norm` on the CPU. Both have the dtype of `weight`, without one that of
 /// `bias`, without either that of `y`.
 NATIVE_LAYER_NORM = native_layer_norm(x, weight: optional, bias: optional; normalized_shape: Sizes, eps: Float) -> (y, mean, rstd) {
-    dispatch: LISTED,
+    dispatch: LISTED_OR_EXPANDS,
     infer:    &|cx| {
         let mut inferred = (norm::LAYER_NORM.infer)(cx)?;
         let dtype = cx.get(1).or(cx.get(2)).map_or(inferred.results[0].dtype, |scale| scale.dtype);
@@ -150,7 +150,7 @@ pub static STACK: OpDef = OpDef {
         attrs: &[AttrDef { name: "dim", kind: AttrKind::Int }],
         results: &["y"],
     },
-    dispatch: LISTED,
+    dispatch: LISTED_OR_EXPANDS,
     infer: Func::Static(&|cx| {
         let dtype = infer::promote(cx.types.iter())?;
         let first = &cx.types[0];

@@ -117,120 +117,25 @@ pub fn families() -> Vec<Family> {
     ]
 }
 
+/// A list of names.
+macro_rules! names {
+    ($($name:tt)*) => { [$(stringify!($name)),*] };
+}
+
 /// The ops that policies are asked about though no built-in table lists them: they run in the
 /// dtypes they are given.
-pub const FALLTHROUGH: &[&str] = &[
-    "abs",
-    "acosh",
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool2d",
-    "add",
-    "amax",
-    "amin",
-    "argmax",
-    "argmin",
-    "argsort",
-    "asinh",
-    "atan",
-    "atanh",
-    "avg_pool1d",
-    "avg_pool2d",
-    "bernoulli",
-    "bitwise_and",
-    "bitwise_left_shift",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_right_shift",
-    "bitwise_xor",
-    "cos",
-    "cummax",
-    "cummin",
-    "digamma",
-    "div",
-    "dropout",
-    "elu",
-    "embedding",
-    "embedding_bag",
-    "eq",
-    "erf",
-    "erfc",
-    "exp2",
-    "expand",
-    "floor",
-    "floor_divide",
-    "fmod",
-    "gather",
-    "gcd",
-    "ge",
-    "gelu",
-    "glu",
-    "gt",
-    "hardsigmoid",
-    "hardswish",
-    "hypot",
-    "index_add",
-    "index_reduce",
-    "kthvalue",
-    "le",
-    "lerp",
-    "lgamma",
-    "log_sigmoid",
-    "logaddexp",
-    "logaddexp2",
-    "logcumsumexp",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logit",
-    "lt",
-    "max_pool1d",
-    "maximum",
-    "mean",
-    "median",
-    "minimum",
-    "mish",
-    "msort",
-    "mul",
-    "nanmedian",
-    "nansum",
-    "ne",
-    "neg",
-    "nextafter",
-    "pad",
-    "permute",
-    "polygamma",
-    "reflection_pad3d",
-    "remainder",
-    "reshape",
-    "rsub",
-    "scatter",
-    "scatter_reduce",
-    "sigmoid",
-    "silu",
-    "sin",
-    "sinc",
-    "slice",
-    "sort",
-    "special_entr",
-    "special_erfcx",
-    "special_log_ndtr",
-    "special_ndtr",
-    "special_ndtri",
-    "special_xlog1py",
-    "sqrt",
-    "std",
-    "std_mean",
-    "sub",
-    "tanh",
-    "topk",
-    "uniform",
-    "var",
-    "var_mean",
-    "where",
-    "xlogy",
-];
+pub const FALLTHROUGH: &[&str] = &names! {
+    abs acosh adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d add
+    amax amin argmax argmin argsort asinh atan atanh avg_pool1d avg_pool2d bernoulli bitwise_and
+    bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor cos cummax cummin
+    digamma div dropout elu embedding embedding_bag eq erf erfc exp2 expand floor floor_divide fmod
+    gather gcd ge gelu glu gt hardsigmoid hardswish hypot index_add index_reduce kthvalue le lerp
+    lgamma log_sigmoid logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logit lt
+    max_pool1d maximum mean median minimum mish msort mul nanmedian nansum ne neg nextafter pad
+    permute polygamma reflection_pad3d remainder reshape rsub scatter scatter_reduce sigmoid silu
+    sin sinc slice sort special_entr special_erfcx special_log_ndtr special_ndtr special_ndtri
+    special_xlog1py sqrt std std_mean sub tanh topk uniform var var_mean where xlogy
+};
 
 /// Every op of the table.
 pub fn all() -> impl Iterator<Item = &'static OpDef> {

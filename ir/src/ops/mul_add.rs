@@ -49,7 +49,6 @@ MUL_ADD = mul_add(x, addend, factor: optional | OptNumber) -> (y) {
 /// [`torch.lerp`](https://docs.pytorch.org/docs/stable/generated/torch.lerp.html), by the one of
 /// its two formulas that is exact at the nearer end.
 LERP = lerp(start, end; weight: Float) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &one_float,
     body:     composite(None, &|cx| {
         let (start, end) = (cx.args[0], cx.args[1]);
@@ -68,7 +67,6 @@ LERP = lerp(start, end; weight: Float) -> (y) {
 /// `x + value * a * b`, the last product inside the sum of floats:
 /// [`torch.addcmul`](https://docs.pytorch.org/docs/stable/generated/torch.addcmul.html).
 ADDCMUL = addcmul(x, a, b; value: Float) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let inferred = infer::arithmetic(cx)?;
         infer::need_held(inferred.results[0].dtype, "`value`", cx.attrs.float("value").expect("required"))?;
@@ -113,7 +111,6 @@ LERP_BY = lerp_by(start, end, weight) -> (y) {
 /// axes, which 16-bit operands meet in f32:
 /// [`torch.addcdiv`](https://docs.pytorch.org/docs/stable/generated/torch.addcdiv.html).
 ADDCDIV = addcdiv(x, a, b, value: optional | OptNumber) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         either(cx.types.len() == 4, cx)?;
         let Some(value) = cx.types.get(3) else {

@@ -3,7 +3,7 @@
 use super::elementwise::Elementwise;
 use super::infer;
 use crate::kernel::{Cmp, Scalar, ScalarOp, Val};
-use crate::op::{Dispatch, Domain, FLOATS, Facts, MapCx, Rounding, WithItself, core, map, rule};
+use crate::op::{Domain, FLOATS, Facts, MapCx, Rounding, WithItself, core, map, rule};
 use smallvec::smallvec;
 
 crate::ops! { trait Neighbours;
@@ -12,7 +12,6 @@ crate::ops! { trait Neighbours;
 /// [`torch.nextafter`](https://docs.pytorch.org/docs/stable/generated/torch.nextafter.html). Its
 /// gradient is that of `x` where they differ.
 NEXTAFTER = nextafter(x, other) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let inferred = infer::promoted(cx)?;
         infer::need_float(&inferred.results[0])?;

@@ -24,7 +24,7 @@ pub enum PadMode {
     Circular,
 }
 
-const LISTED: Dispatch = Dispatch::ListedOrExpands { overload: "" };
+const LISTED_OR_EXPANDS: Dispatch = Dispatch::ListedOrExpands { overload: "" };
 const MOVED: Rounding = Rounding::nowhere("nowhere; the gradient adds up in f32");
 
 crate::ops! { trait Paddings;
@@ -32,7 +32,7 @@ crate::ops! { trait Paddings;
 /// The last axis with its elements mirrored at the ends:
 /// [`torch.nn.ReflectionPad1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReflectionPad1d.html).
 REFLECTION_PAD1D = reflection_pad1d(x; padding: Ints) -> (y) {
-    dispatch: LISTED,
+    dispatch: LISTED_OR_EXPANDS,
     infer:    &|cx| larger(cx, 1, PadMode::Reflect),
     body:     composite_own(None, &|cx| surrounded(cx, PadMode::Reflect)),
     rounding: MOVED,
@@ -42,7 +42,7 @@ REFLECTION_PAD1D = reflection_pad1d(x; padding: Ints) -> (y) {
 /// The last two axes with their elements mirrored at the ends:
 /// [`torch.nn.ReflectionPad2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReflectionPad2d.html).
 REFLECTION_PAD2D = reflection_pad2d(x; padding: Ints) -> (y) {
-    dispatch: LISTED,
+    dispatch: LISTED_OR_EXPANDS,
     infer:    &|cx| larger(cx, 2, PadMode::Reflect),
     body:     composite_own(None, &|cx| surrounded(cx, PadMode::Reflect)),
     rounding: MOVED,
@@ -52,7 +52,7 @@ REFLECTION_PAD2D = reflection_pad2d(x; padding: Ints) -> (y) {
 /// The last three axes with their elements mirrored at the ends:
 /// [`torch.nn.ReflectionPad3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReflectionPad3d.html).
 REFLECTION_PAD3D = reflection_pad3d(x; padding: Ints) -> (y) {
-    dispatch: LISTED,
+    dispatch: LISTED_OR_EXPANDS,
     infer:    &|cx| larger(cx, 3, PadMode::Reflect),
     body:     composite_own(None, &|cx| surrounded(cx, PadMode::Reflect)),
     rounding: MOVED,
@@ -62,7 +62,7 @@ REFLECTION_PAD3D = reflection_pad3d(x; padding: Ints) -> (y) {
 /// The last axis with its ends repeated:
 /// [`torch.nn.ReplicationPad1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReplicationPad1d.html).
 REPLICATION_PAD1D = replication_pad1d(x; padding: Ints) -> (y) {
-    dispatch: LISTED,
+    dispatch: LISTED_OR_EXPANDS,
     infer:    &|cx| larger(cx, 1, PadMode::Replicate),
     body:     composite_own(None, &|cx| surrounded(cx, PadMode::Replicate)),
     rounding: MOVED,
@@ -72,7 +72,7 @@ REPLICATION_PAD1D = replication_pad1d(x; padding: Ints) -> (y) {
 /// The last two axes with their ends repeated:
 /// [`torch.nn.ReplicationPad2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReplicationPad2d.html).
 REPLICATION_PAD2D = replication_pad2d(x; padding: Ints) -> (y) {
-    dispatch: LISTED,
+    dispatch: LISTED_OR_EXPANDS,
     infer:    &|cx| larger(cx, 2, PadMode::Replicate),
     body:     composite_own(None, &|cx| surrounded(cx, PadMode::Replicate)),
     rounding: MOVED,
@@ -82,7 +82,7 @@ REPLICATION_PAD2D = replication_pad2d(x; padding: Ints) -> (y) {
 /// The last three axes with their ends repeated:
 /// [`torch.nn.ReplicationPad3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ReplicationPad3d.html).
 REPLICATION_PAD3D = replication_pad3d(x; padding: Ints) -> (y) {
-    dispatch: LISTED,
+    dispatch: LISTED_OR_EXPANDS,
     infer:    &|cx| larger(cx, 3, PadMode::Replicate),
     body:     composite_own(None, &|cx| surrounded(cx, PadMode::Replicate)),
     rounding: MOVED,

@@ -16,13 +16,10 @@ use crate::{Attrs, DType, Number, Var};
 use smallvec::smallvec;
 use std::f64::consts::{LN_2, PI};
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
-
 crate::ops! { trait Powers;
 
 /// One divided by the operand.
 RECIPROCAL = reciprocal(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float,
     body:     composite(
         Some(rule(&|cx| smallvec![Some(cx.dy().neg().mul(cx.out().mul(cx.out())))])),
@@ -100,7 +97,6 @@ INTEGER_POWER = integer_power(x, exponent) -> (y) {
 /// The square root of `x² + other²`:
 /// [`torch.hypot`](https://docs.pytorch.org/docs/stable/generated/torch.hypot.html).
 HYPOT = hypot(x, other) -> (y) {
-    dispatch: LISTED,
     infer:    &floats,
     body:     composite(
         Some(rule(&|cx| {
@@ -123,7 +119,6 @@ HYPOT = hypot(x, other) -> (y) {
 /// The logarithm of `exp(x) + exp(other)`:
 /// [`torch.logaddexp`](https://docs.pytorch.org/docs/stable/generated/torch.logaddexp.html).
 LOGADDEXP = logaddexp(x, other) -> (y) {
-    dispatch: LISTED,
     infer:    &floats,
     body:     composite(
         Some(rule(&|cx| share(cx, 1.0))),
@@ -136,7 +131,6 @@ LOGADDEXP = logaddexp(x, other) -> (y) {
 /// The logarithm to base 2 of `2^x + 2^other`:
 /// [`torch.logaddexp2`](https://docs.pytorch.org/docs/stable/generated/torch.logaddexp2.html).
 LOGADDEXP2 = logaddexp2(x, other) -> (y) {
-    dispatch: LISTED,
     infer:    &floats,
     body:     composite(
         Some(rule(&|cx| share(cx, LN_2))),
@@ -149,7 +143,6 @@ LOGADDEXP2 = logaddexp2(x, other) -> (y) {
 /// `x * log(other)`, zero where `x` is zero:
 /// [`torch.xlogy`](https://docs.pytorch.org/docs/stable/generated/torch.xlogy.html).
 XLOGY = xlogy(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::float_arithmetic),
     body:     composite(
         Some(rule(&|cx| {
@@ -173,7 +166,6 @@ XLOGY = xlogy(x, other: optional | OptNumber) -> (y) {
 /// `x * log(1 + other)`, zero where `x` is zero:
 /// [`torch.special.xlog1py`](https://docs.pytorch.org/docs/stable/special.html#torch.special.xlog1py).
 XLOG1PY = xlog1py as "special_xlog1py"(x, other: optional | OptNumber) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::float_arithmetic),
     body:     composite(
         Some(rule(&|cx| {
@@ -197,7 +189,6 @@ XLOG1PY = xlog1py as "special_xlog1py"(x, other: optional | OptNumber) -> (y) {
 /// The angle of the point with the heights `x` over the places `other`:
 /// [`torch.atan2`](https://docs.pytorch.org/docs/stable/generated/torch.atan2.html).
 ATAN2 = atan2(x, other) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float_arithmetic,
     body:     composite(
         Some(rule(&|cx| {

@@ -8,13 +8,10 @@ use super::elementwise::Elementwise;
 use super::infer;
 use super::linalg::{Products, one_number, product};
 use super::reduce::Reductions;
-use crate::op::{
-    Dispatch, Domain, ExpandCx, FLOATS, InferCx, Inferred, Rounding, composite, composite_own,
-};
+use crate::op::{Domain, ExpandCx, FLOATS, InferCx, Inferred, Rounding, composite, composite_own};
 use crate::{DType, IntoDims, Results, Shape, Size, TensorType, Var};
 use smallvec::smallvec;
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 const ROUNDED: Rounding = Rounding::result("the result, once; each gradient");
 
 crate::ops! { trait MatrixProducts;
@@ -22,7 +19,6 @@ crate::ops! { trait MatrixProducts;
 /// The product of two matrices:
 /// [`torch.mm`](https://docs.pytorch.org/docs/stable/generated/torch.mm.html).
 MM = mm(x, mat2) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| multiplied(cx, 0, [2, 2]),
     body:     composite_own(None, &|cx| smallvec![product(cx.args[0], cx.args[1])]),
     rounding: ROUNDED,
@@ -32,7 +28,6 @@ MM = mm(x, mat2) -> (y) {
 /// The products of the matrices of two batches:
 /// [`torch.bmm`](https://docs.pytorch.org/docs/stable/generated/torch.bmm.html).
 BMM = bmm(x, mat2) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| multiplied(cx, 0, [3, 3]),
     body:     composite_own(None, &|cx| smallvec![product(cx.args[0], cx.args[1])]),
     rounding: ROUNDED,
@@ -42,7 +37,6 @@ BMM = bmm(x, mat2) -> (y) {
 /// The product of a matrix and a vector:
 /// [`torch.mv`](https://docs.pytorch.org/docs/stable/generated/torch.mv.html).
 MV = mv(x, vec) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| multiplied(cx, 0, [2, 1]),
     body:     composite_own(None, &|cx| smallvec![cx.args[0].matmul(cx.args[1])]),
     rounding: ROUNDED,
@@ -52,7 +46,6 @@ MV = mv(x, vec) -> (y) {
 /// The product of two vectors:
 /// [`torch.dot`](https://docs.pytorch.org/docs/stable/generated/torch.dot.html).
 DOT = dot(x, tensor) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| multiplied(cx, 0, [1, 1]),
     body:     composite_own(None, &|cx| smallvec![cx.args[0].matmul(cx.args[1])]),
     rounding: ROUNDED,
@@ -61,7 +54,6 @@ DOT = dot(x, tensor) -> (y) {
 
 /// As [`DOT`], under the name that PyTorch's policies know: of real numbers the two are one.
 VDOT = vdot(x, other) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| multiplied(cx, 0, [1, 1]),
     body:     composite_own(None, &|cx| smallvec![cx.args[0].matmul(cx.args[1])]),
     rounding: ROUNDED,
@@ -72,7 +64,6 @@ VDOT = vdot(x, other) -> (y) {
 /// of `x` is looked at:
 /// [`torch.addmm`](https://docs.pytorch.org/docs/stable/generated/torch.addmm.html).
 ADDMM = addmm(x, mat1, mat2; beta: OptFloat, alpha: OptFloat) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| multiplied(cx, 1, [2, 2]),
     body:     composite_own(None, &|cx| added(cx, wide(cx.args[1], cx.args[2]))),
     rounding: ROUNDED,
@@ -82,7 +73,6 @@ ADDMM = addmm(x, mat1, mat2; beta: OptFloat, alpha: OptFloat) -> (y) {
 /// As [`ADDMM`], of a matrix and a vector:
 /// [`torch.addmv`](https://docs.pytorch.org/docs/stable/generated/torch.addmv.html).
 ADDMV = addmv(x, mat, vec; beta: OptFloat, alpha: OptFloat) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| multiplied(cx, 1, [2, 1]),
     body:     composite_own(None, &|cx| {
         let column = wide(cx.args[1], cx.args[2].unsqueeze(1));
@@ -95,7 +85,6 @@ ADDMV = addmv(x, mat, vec; beta: OptFloat, alpha: OptFloat) -> (y) {
 /// As [`ADDMM`], the products of two batches added up:
 /// [`torch.addbmm`](https://docs.pytorch.org/docs/stable/generated/torch.addbmm.html).
 ADDBMM = addbmm(x, batch1, batch2; beta: OptFloat, alpha: OptFloat) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let mut inferred = multiplied(cx, 1, [3, 3])?;
         let y = &mut inferred.results[0];
@@ -114,7 +103,6 @@ ADDBMM = addbmm(x, batch1, batch2; beta: OptFloat, alpha: OptFloat) -> (y) {
 /// As [`ADDMM`], of the matrices of two batches:
 /// [`torch.baddbmm`](https://docs.pytorch.org/docs/stable/generated/torch.baddbmm.html).
 BADDBMM = baddbmm(x, batch1, batch2; beta: OptFloat, alpha: OptFloat) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| multiplied(cx, 1, [3, 3]),
     body:     composite_own(None, &|cx| added(cx, wide(cx.args[1], cx.args[2]))),
     rounding: ROUNDED,
@@ -124,7 +112,6 @@ BADDBMM = baddbmm(x, batch1, batch2; beta: OptFloat, alpha: OptFloat) -> (y) {
 /// As [`ADDMM`], the products of each element of one vector with each of another:
 /// [`torch.addr`](https://docs.pytorch.org/docs/stable/generated/torch.addr.html).
 ADDR = addr(x, vec1, vec2; beta: OptFloat, alpha: OptFloat) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let (a, b) = (cx.operand(1), cx.operand(2));
         let dtype = infer::promote(cx.types.iter())?;
@@ -145,7 +132,6 @@ ADDR = addr(x, vec1, vec2; beta: OptFloat, alpha: OptFloat) -> (y) {
 /// The products of vectors along an axis:
 /// [`torch.linalg.vecdot`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.vecdot.html).
 LINALG_VECDOT = linalg_vecdot(x, y; dim: OptInt) -> (z) {
-    dispatch: LISTED,
     infer:    &|cx| {
         one_number(cx.operand(0), cx.operand(1))?;
         let mut inferred = infer::arithmetic(cx)?;

@@ -66,7 +66,6 @@ RANDOM_AT = random_at(key, step, element; stream: Int) -> (y) {
 
 /// New numbers in the type of `x`, spread evenly from `from` up to `to`.
 UNIFORM = uniform(x, rng; from: Float, to: Float, stream: Int) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         seeded(cx)?;
         let (from, to) = (cx.attrs.float("from").expect("required"), cx.attrs.float("to").expect("required"));
@@ -109,7 +108,6 @@ BERNOULLI = bernoulli(x, rng; p: Float, stream: Int) -> (y) {
 /// With `p = 1` every element is multiplied by zero. The gradient is masked and scaled in the same
 /// way.
 DROPOUT = dropout(x, rng; p: Float, stream: Int) -> (y, mask) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         seeded(cx)?;
         probability(cx)?;

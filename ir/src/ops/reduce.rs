@@ -17,8 +17,6 @@ use crate::op::{
 use crate::{Attrs, DType, Number, Shape, Size, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
-
 crate::ops! { trait Reductions;
 
 /// The sum over the axes `dim` (all of them if empty), in f32 for 16-bit floats, rounded once.
@@ -79,7 +77,6 @@ MEAN = mean(x; [dim: Ints, keepdim: Bool, dtype: OptDType]) -> (y) {
 /// With `dtype`, operand and result are of that dtype. The gradient is the product of the other
 /// elements, of which any may be zero.
 PROD = prod(x; [dim: OptInt, keepdim: Bool, dtype: OptDType]) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let own = if cx.operand(0).dtype.is_float() { cx.operand(0).dtype } else { DType::I64 };
         along(cx, cx.attrs.dtype("dtype").unwrap_or(own))
@@ -101,7 +98,6 @@ PROD = prod(x; [dim: OptInt, keepdim: Bool, dtype: OptDType]) -> (y) {
 /// The largest element over the axes `dim` (all of them if empty); NaN if there is one. Equal
 /// largest elements share the gradient.
 AMAX = amax(x; [dim: Ints, keepdim: Bool]) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| extreme_type(cx, "largest"),
     body:     composite(
         Some(rule(&|cx| {
@@ -117,7 +113,6 @@ AMAX = amax(x; [dim: Ints, keepdim: Bool]) -> (y) {
 /// The smallest element over the axes `dim` (all of them if empty); NaN if there is one. Equal
 /// smallest elements share the gradient.
 AMIN = amin(x; [dim: Ints, keepdim: Bool]) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| extreme_type(cx, "smallest"),
     body:     composite(
         Some(rule(&|cx| {
@@ -133,7 +128,6 @@ AMIN = amin(x; [dim: Ints, keepdim: Bool]) -> (y) {
 /// The position of the first largest element along axis `dim` (of all elements in row-major order
 /// if absent), as i64. NaN counts as the largest.
 ARGMAX = argmax(x; [dim: OptInt, keepdim: Bool]) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| position_type(cx, "largest"),
     body:     composite(Some(Grad::Zero), &|cx| smallvec![position(cx, Reduction::ArgMax)]),
     rounding: Rounding::NOWHERE,
@@ -143,7 +137,6 @@ ARGMAX = argmax(x; [dim: OptInt, keepdim: Bool]) -> (y) {
 /// The position of the first smallest element along axis `dim` (of all elements in row-major order
 /// if absent), as i64. NaN counts as the smallest.
 ARGMIN = argmin(x; [dim: OptInt, keepdim: Bool]) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| position_type(cx, "smallest"),
     body:     composite(Some(Grad::Zero), &|cx| smallvec![position(cx, Reduction::ArgMin)]),
     rounding: Rounding::NOWHERE,

@@ -7,12 +7,10 @@ use super::sorting::both;
 use super::view::Views;
 use crate::kernel::line::Scan;
 use crate::op::{
-    ANY, Dispatch, Domain, ExpandCx, FLOATS, InferCx, Inferred, NUMBERS, Rounding, composite_own,
+    ANY, Domain, ExpandCx, FLOATS, InferCx, Inferred, NUMBERS, Rounding, composite_own,
 };
 use crate::{DType, Var};
 use smallvec::{SmallVec, smallvec};
-
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 
 crate::ops! { trait Scans;
 
@@ -20,7 +18,6 @@ crate::ops! { trait Scans;
 /// f32 for 16-bit floats. Integers and bool are summed in i64. With `dtype`, operand and result are
 /// of that dtype.
 CUMSUM = cumsum(x; [dim: Int, dtype: OptDType]) -> (y) {
-    dispatch: LISTED,
     infer:    &accumulated,
     body:     composite_own(None, &|cx| so_far(cx, Scan::Sum)),
     rounding: Rounding::result("each result"),
@@ -29,7 +26,6 @@ CUMSUM = cumsum(x; [dim: Int, dtype: OptDType]) -> (y) {
 
 /// The product of each element and those before it along axis `dim`, accumulated as in [`CUMSUM`].
 CUMPROD = cumprod(x; [dim: Int, dtype: OptDType]) -> (y) {
-    dispatch: LISTED,
     infer:    &accumulated,
     body:     composite_own(None, &|cx| so_far(cx, Scan::Prod)),
     rounding: Rounding::result("each result; each step of the gradient"),
@@ -39,7 +35,6 @@ CUMPROD = cumprod(x; [dim: Int, dtype: OptDType]) -> (y) {
 /// The logarithm of the sum of the powers of `e` of each element and those before it along axis
 /// `dim`.
 LOGCUMSUMEXP = logcumsumexp(x; dim: Int) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         infer::need_float(cx.operand(0))?;
         infer::same(cx)
@@ -52,7 +47,6 @@ LOGCUMSUMEXP = logcumsumexp(x; dim: Int) -> (y) {
 /// The largest of each element and those before it along axis `dim`, and its position, the last of
 /// equal ones. A NaN is larger than all.
 CUMMAX = cummax_values as "cummax"(x; dim: Int) -> (values, indices) {
-    dispatch: LISTED,
     infer:    &extremes,
     body:     composite_own(None, &|cx| extreme(cx, Scan::ArgMax)),
     rounding: Rounding::nowhere("nowhere; the gradient once, after f32 sums"),
@@ -62,7 +56,6 @@ CUMMAX = cummax_values as "cummax"(x; dim: Int) -> (values, indices) {
 /// The smallest of each element and those before it along axis `dim`, and its position, the last of
 /// equal ones. A NaN is smaller than all.
 CUMMIN = cummin_values as "cummin"(x; dim: Int) -> (values, indices) {
-    dispatch: LISTED,
     infer:    &extremes,
     body:     composite_own(None, &|cx| extreme(cx, Scan::ArgMin)),
     rounding: Rounding::nowhere("nowhere; the gradient once, after f32 sums"),

@@ -18,8 +18,6 @@ use crate::{Attrs, DType, Var};
 use smallvec::smallvec;
 use std::str::FromStr;
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
-
 crate::ops! { trait Scatters;
 
 /// `x` with each element of `src` in its own place, except along axis `dim`, where `index` says.
@@ -27,7 +25,6 @@ crate::ops! { trait Scatters;
 /// `y[index[i][j]][j] = src[i][j]` for `dim = 0`. `index` and `src` have one shape. Of several
 /// sources for one place the last one in the order of `src` stays, and it alone has a gradient.
 SCATTER = scatter(x, index, src; dim: Int) -> (y) {
-    dispatch: LISTED,
     infer:    &scattered,
     body:     core(rule(&|cx| put_gradient(cx)), Lower::Scatter(Combiner::Set)),
     rounding: Rounding::NOWHERE,

@@ -14,7 +14,6 @@ use crate::op::{
 use crate::{Attrs, DType, IntoDims, Shape, Size, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 const PICKED: Rounding = Rounding::nowhere("nowhere; the gradient once, after f32 sums");
 
 crate::ops! { trait Sorting;
@@ -22,7 +21,6 @@ crate::ops! { trait Sorting;
 /// The elements along axis `dim` in order, and their positions. Equal elements stay as they come;
 /// NaN counts as the largest.
 SORT = sort_values as "sort"(x; dim: Int, descending: Bool) -> (values, indices) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let x = cx.operand(0);
         x.shape.axis(dim(cx.attrs))?;
@@ -39,7 +37,6 @@ SORT = sort_values as "sort"(x; dim: Int, descending: Bool) -> (values, indices)
 
 /// The positions of the elements along axis `dim` in order: the indices of [`SORT`].
 ARGSORT = argsort(x; dim: Int, descending: Bool) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         cx.operand(0).shape.axis(dim(cx.attrs))?;
         Ok(Inferred::one(cx.operand(0).with_dtype(DType::I64)))
@@ -53,7 +50,6 @@ ARGSORT = argsort(x; dim: Int, descending: Bool) -> (y) {
 
 /// The elements along the first axis in order.
 MSORT = msort(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::same,
     body:     composite_own(None, &|cx| {
         let x = cx.args[0];
@@ -66,7 +62,6 @@ MSORT = msort(x) -> (y) {
 /// The `k` largest elements along axis `dim`, the largest first, and their positions; with
 /// `smallest` the smallest ones.
 TOPK = topk_values as "topk"(x; k: Int, dim: Int, smallest: Bool) -> (values, indices) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let (x, k) = (cx.operand(0), cx.attrs.int("k").unwrap_or(0));
         infer::need_number(x)?;
@@ -84,7 +79,6 @@ TOPK = topk_values as "topk"(x; k: Int, dim: Int, smallest: Bool) -> (values, in
 
 /// The `k`-th smallest element along axis `dim`, counted from 1, and its position.
 KTHVALUE = kthvalue_values as "kthvalue"(x; [dim: Int, keepdim: Bool], k: Int) -> (values, indices) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let k = cx.attrs.int("k").unwrap_or(0);
         infer::need_number(cx.operand(0))?;

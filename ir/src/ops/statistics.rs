@@ -16,7 +16,6 @@ use crate::op::{
 use crate::{Attrs, DType, IntoDims, Number, Size, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 const CORRECTED: Dispatch = Dispatch::Listed { overload: "correction" };
 const ONCE: Rounding = Rounding::result("each result; the gradient once");
 
@@ -25,7 +24,6 @@ crate::ops! { trait Statistics;
 /// The logarithm of the sum of the powers of `e` over the axes `dim` (all of them if empty), taken
 /// from their largest, so that none is too large. Integers are computed in f32.
 LOGSUMEXP = logsumexp(x; [dim: Ints, keepdim: Bool]) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let x = cx.operand(0);
         let dtype = if x.dtype.is_float() { x.dtype } else { DType::F32 };
@@ -110,7 +108,6 @@ STD_MEAN = std_mean_values as "std_mean"(x; [dim: Ints, keepdim: Bool], correcti
 ///
 /// With `dtype`, operand and result are of that dtype.
 NANSUM = nansum(x; [dim: Ints, keepdim: Bool, dtype: OptDType]) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let own = if cx.operand(0).dtype.is_float() { cx.operand(0).dtype } else { DType::I64 };
         reduced(cx, cx.attrs.dtype("dtype").unwrap_or(own))
@@ -130,7 +127,6 @@ NANSUM = nansum(x; [dim: Ints, keepdim: Bool, dtype: OptDType]) -> (y) {
 /// `interpolation` says what lies between two elements: `"linear"` (if absent), `"lower"`,
 /// `"higher"`, `"midpoint"` or `"nearest"`. A share outside of 0 to 1 is a data error.
 QUANTILE = quantile(x, q; [dim: OptInt, keepdim: Bool], interpolation: OptStr) -> (y) {
-    dispatch: LISTED,
     infer:    &quantile_type,
     body:     composite_own(None, &|cx| smallvec![quantile(cx)]),
     rounding: Rounding::parts("nowhere: its operands are f32 or f64"),

@@ -14,7 +14,6 @@ crate::ops! { trait Views;
 
 /// The elements in row-major order under another shape; one size may be -1 and is worked out.
 RESHAPE = reshape(x; shape: Sizes) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let (x, wanted) = (cx.operand(0), cx.attrs.sizes("shape"));
         let shape = resolve(cx.must, x, &wanted)?;
@@ -30,7 +29,6 @@ RESHAPE = reshape(x; shape: Sizes) -> (y) {
 
 /// The axes in another order: axis `i` of the result is axis `dims[i]` of `x`.
 PERMUTE = permute(x; dims: Ints) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let x = cx.operand(0);
         let dims = permutation(x, cx.attrs.ints("dims"))?;
@@ -55,7 +53,6 @@ PERMUTE = permute(x; dims: Ints) -> (y) {
 ///
 /// The gradient is summed over the repeated axes.
 EXPAND = expand(x; shape: Sizes) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let (x, wanted) = (cx.operand(0), cx.attrs.sizes("shape"));
         if wanted.len() < x.shape.rank() {
@@ -80,7 +77,6 @@ EXPAND = expand(x; shape: Sizes) -> (y) {
 
 /// Every `step`-th position of axis `dim`, from `start` up to and without `end`.
 SLICE = slice(x; dim: Int, start: Size, end: Size, step: Int) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let x = cx.operand(0);
         let s = Slicing::of(cx.must, x, cx.attrs)?;
@@ -101,7 +97,6 @@ SLICE = slice(x; dim: Int, start: Size, end: Size, step: Int) -> (y) {
 
 /// Surrounded by `value`: `low[i]` positions before and `high[i]` after axis `i`.
 PAD = pad(x; low: Sizes, high: Sizes, value: Float) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let x = cx.operand(0);
         let (low, high) = (infer::sizes(cx.must, &cx.attrs.sizes("low"))?, infer::sizes(cx.must, &cx.attrs.sizes("high"))?);

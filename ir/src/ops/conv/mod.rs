@@ -18,7 +18,6 @@ use geometry::Geometry;
 use parts::{Moves, biased, correlated, input_gradient, weight_gradient};
 use smallvec::smallvec;
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 const OF_INPUT: Dispatch = Dispatch::Listed { overload: "input" };
 const ROUNDED: Rounding = Rounding::result("the result, once, after the bias; each gradient");
 
@@ -31,7 +30,6 @@ crate::ops! { trait Convolutions;
 /// `stride`, `padding` and `dilation` are a number for each axis, or one for all; empty they are 1,
 /// 0 and 1. With `same` there are as many zeros around `x` as keep its size, the odd one behind it.
 CONV1D = conv1d(x, weight, bias: optional; stride: Ints, padding: Ints, dilation: Ints, groups: OptInt, same: Bool) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| inferred(cx, Some(1), false),
     body:     composite_own(Some(rule(&|cx| gradients(cx, false))), &|cx| expanded(cx, false)),
     rounding: ROUNDED,
@@ -44,7 +42,6 @@ CONV1D = conv1d(x, weight, bias: optional; stride: Ints, padding: Ints, dilation
 /// As [`CONV1D`], over the last two axes:
 /// [`torch.nn.functional.conv2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv2d.html).
 CONV2D = conv2d(x, weight, bias: optional; stride: Ints, padding: Ints, dilation: Ints, groups: OptInt, same: Bool) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| inferred(cx, Some(2), false),
     body:     composite_own(Some(rule(&|cx| gradients(cx, false))), &|cx| expanded(cx, false)),
     rounding: ROUNDED,
@@ -59,7 +56,6 @@ CONV2D = conv2d(x, weight, bias: optional; stride: Ints, padding: Ints, dilation
 /// As [`CONV1D`], over the last three axes:
 /// [`torch.nn.functional.conv3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv3d.html).
 CONV3D = conv3d(x, weight, bias: optional; stride: Ints, padding: Ints, dilation: Ints, groups: OptInt, same: Bool) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| inferred(cx, Some(3), false),
     body:     composite_own(Some(rule(&|cx| gradients(cx, false))), &|cx| expanded(cx, false)),
     rounding: ROUNDED,
@@ -74,7 +70,6 @@ CONV3D = conv3d(x, weight, bias: optional; stride: Ints, padding: Ints, dilation
 /// convolution takes to the same one is meant:
 /// [`torch.nn.functional.conv_transpose1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv_transpose1d.html).
 CONV_TRANSPOSE1D = conv_transpose1d(x, weight, bias: optional; stride: Ints, padding: Ints, output_padding: Ints, groups: OptInt, dilation: Ints) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| inferred(cx, Some(1), true),
     body:     composite_own(Some(rule(&|cx| gradients(cx, true))), &|cx| expanded(cx, true)),
     rounding: ROUNDED,
@@ -112,7 +107,6 @@ CONV_TRANSPOSE3D = conv_transpose3d(x, weight, bias: optional; stride: Ints, pad
 /// [`torch.convolution`](https://docs.pytorch.org/docs/stable/torch.compiler_ir.html), to which
 /// PyTorch reduces the others.
 CONVOLUTION = convolution(x, weight, bias: optional; stride: Ints, padding: Ints, dilation: Ints, transposed: Bool, output_padding: Ints, groups: OptInt) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| inferred(cx, None, is_transposed(cx.attrs)),
     body:     composite_own(
         Some(rule(&|cx| gradients(cx, is_transposed(cx.attrs)))),

@@ -46,7 +46,6 @@ SIGMOID_BACKWARD = sigmoid_backward(dy, y) -> (dx) {
 ///
 /// With `approximate` = `"tanh"`: `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x³)))`.
 GELU = gelu(x; approximate: OptStr) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         by_tanh(cx.attrs.str("approximate"))?;
         infer::float_only(cx)
@@ -95,7 +94,6 @@ GELU_BACKWARD = gelu_backward(dy, x; approximate: OptStr) -> (dx) {
 
 /// `x * sigmoid(x)`.
 SILU = silu(x) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &infer::float_only,
     body:     composite(
         Some(rule(&|cx| smallvec![Some(cx.dy().silu_backward(cx.args[0]))])),

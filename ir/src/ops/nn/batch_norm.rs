@@ -26,7 +26,6 @@ crate::ops! { trait BatchNorms;
 /// `running_mean` and `running_var` are not read. Else they are these two. No gradient reaches
 /// them. The other operands have the dtype of `x`, or f32 beside 16-bit floats.
 BATCH_NORM = batch_norm(x, weight: optional, bias: optional, running_mean: optional, running_var: optional; training: Bool, eps: Float) -> (y, mean, variance) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &inferred,
     body:     composite(Some(rule(&gradient)), &forward),
     rounding: Rounding::result("`y` once; each gradient once"),
@@ -50,11 +49,7 @@ BATCH_NORM_BACKWARD = batch_norm_backward(dy, x, mean, variance, weight: optiona
         let x = cx.operand(1);
         same_type(cx.must, cx.operand(0), x)?;
         let expected = statistics_type(x)?;
-        for (i, name) in [(2, "mean"), (3, "variance")] {
-            if same_type(cx.must, cx.operand(i), &expected).is_err() {
-                return Err(format!("`{name}` is {}, expected {expected}", cx.operand(i)));
-            }
-        }
+        need_statistics(cx, &expected, ["mean", "variance"])?;
         let dtype = of_channels(cx.must, x, expected.shape[0], &[(cx.get(4), "weight")])?;
         let scale = TensorType { dtype, shape: expected.shape };
         Ok(Inferred::many([x.clone(), scale.clone(), scale]))
@@ -225,20 +220,11 @@ fn backward<'t>(cx: &ExpandCx<'_, 't>) -> Results<'t> {
 }
 
 fn gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
-    let (x, weight, bias) = (cx.args[0], cx.get(1), cx.get(2));
-    let (mean, variance) = (cx.outs[1], cx.outs[2]);
+    let (x, mean, variance) = (cx.args[0], cx.outs[1], cx.outs[2]);
     let (is_training, eps) = (cx.attrs.bool("training"), cx.attrs.float("eps").unwrap_or(0.0));
-    let mut grads: Grads<'t> = smallvec![None; cx.args.len()];
-    if let Some(dy) = cx.dys[0] {
-        let results = dy.batch_norm_backward(x, mean, variance, weight, is_training, eps).results();
-        let [dx, dweight, dbias] = results[..] else { return grads };
-        grads[0] = Some(dx);
-        let scales = [(weight, dweight), (bias, dbias)];
-        let present = scales.iter().filter_map(|(operand, d)| Some(((*operand)?, *d)));
-        for (grad, (operand, d)) in grads[1..].iter_mut().zip(present) {
-            *grad = Some(d.to(operand.dtype()));
-        }
-    }
+    let mut grads = gradients_of_norm(cx, |dy| {
+        dy.batch_norm_backward(x, mean, variance, cx.get(1), is_training, eps).results()
+    });
     if !is_training {
         return grads;
     }
@@ -250,9 +236,53 @@ fn gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
         let slope = beside(d, wide).mul(2.0).div(count(&shape));
         wide.sub(beside(mean, wide)).mul(slope)
     });
-    for part in [of_mean, of_variance].into_iter().flatten() {
-        let part = part.expand_to(&shape).reshape_to(&x.shape()).to(x.dtype());
-        grads[0] = Some(grads[0].map_or(part, |dx| dx.add(part)));
+    add_parts(&mut grads, [of_mean, of_variance], |part| {
+        part.expand_to(&shape).reshape_to(&x.shape()).to(x.dtype())
+    });
+    grads
+}
+
+/// Fails unless operands 2 and 3 of a norm's gradient are statistics of that type.
+pub(super) fn need_statistics(
+    cx: &InferCx<'_>,
+    expected: &TensorType,
+    names: [&str; 2],
+) -> Result<(), String> {
+    for (i, name) in (2..).zip(names) {
+        if same_type(cx.must, cx.operand(i), expected).is_err() {
+            return Err(format!("`{name}` is {}, expected {expected}", cx.operand(i)));
+        }
+    }
+    Ok(())
+}
+
+/// The gradients of a norm's operand, weight and bias, those of them that are present, from the
+/// results of its backward op.
+pub(super) fn gradients_of_norm<'t>(
+    cx: &GradCx<'_, 't>,
+    backward: impl FnOnce(Var<'t>) -> Results<'t>,
+) -> Grads<'t> {
+    let mut grads: Grads<'t> = smallvec![None; cx.args.len()];
+    if let Some(results) = cx.dys[0].map(backward)
+        && let [dx, dweight, dbias] = results[..]
+    {
+        grads[0] = Some(dx);
+        let scales = [(cx.get(1), dweight), (cx.get(2), dbias)];
+        let present = scales.iter().filter_map(|(operand, d)| Some(((*operand)?, *d)));
+        for (grad, (operand, d)) in grads[1..].iter_mut().zip(present) {
+            *grad = Some(d.to(operand.dtype()));
+        }
     }
     grads
+}
+
+/// Adds what reaches a norm's operand through its statistics.
+pub(super) fn add_parts<'t>(
+    grads: &mut Grads<'t>,
+    parts: [Option<Var<'t>>; 2],
+    as_operand: impl Fn(Var<'t>) -> Var<'t>,
+) {
+    for part in parts.into_iter().flatten().map(as_operand) {
+        grads[0] = Some(grads[0].map_or(part, |dx| dx.add(part)));
+    }
 }

@@ -13,15 +13,12 @@ use crate::ops::{infer, view::Views};
 use crate::{Size, TensorType, Var};
 use smallvec::smallvec;
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
-
 crate::ops! { trait Curves;
 
 /// `scale * x` above zero, else `scale * alpha * (exp(input_scale * x) - 1)`:
 /// [`torch.nn.functional.elu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.elu.html).
 /// What is absent is 1.
 ELU = elu(x; alpha: OptFloat, scale: OptFloat, input_scale: OptFloat) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float_only,
     body:     composite(None, &|cx| {
         let get = |name| cx.attrs.float(name).unwrap_or(1.0);
@@ -39,7 +36,6 @@ ELU = elu(x; alpha: OptFloat, scale: OptFloat, input_scale: OptFloat) -> (y) {
 /// and 20 if absent:
 /// [`torch.nn.functional.softplus`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softplus.html).
 SOFTPLUS = softplus(x; beta: OptFloat, threshold: OptFloat) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float_only,
     body:     composite(None, &|cx| {
         let (beta, threshold) = (cx.attrs.float("beta").unwrap_or(1.0), cx.attrs.float("threshold").unwrap_or(20.0));
@@ -52,7 +48,6 @@ SOFTPLUS = softplus(x; beta: OptFloat, threshold: OptFloat) -> (y) {
 /// `x * tanh(softplus(x))`:
 /// [`torch.nn.functional.mish`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.mish.html).
 MISH = mish(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float_only,
     body:     composite(None, &|cx| smallvec![cx.args[0].mul(rectified(cx.args[0], 1.0, 20.0).tanh())]),
     rounding: Rounding::RESULT,
@@ -62,7 +57,6 @@ MISH = mish(x) -> (y) {
 /// The logarithm of [`sigmoid`](crate::ops::elementwise::SIGMOID):
 /// [`torch.nn.functional.logsigmoid`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.logsigmoid.html).
 LOG_SIGMOID = log_sigmoid(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float_only,
     body:     composite(None, &|cx| {
         let x = cx.args[0];
@@ -76,7 +70,6 @@ LOG_SIGMOID = log_sigmoid(x) -> (y) {
 /// `x * (x + 3) / 6` from -3 to 3, zero below and `x` above:
 /// [`torch.nn.functional.hardswish`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardswish.html).
 HARDSWISH = hardswish(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float_only,
     body:     composite(
         Some(rule(&|cx| smallvec![Some(cx.dy().hardswish_backward(cx.args[0]))])),
@@ -107,7 +100,6 @@ HARDSWISH_BACKWARD = hardswish_backward(dy, x) -> (dx) {
 /// `x / 6 + 1 / 2` from -3 to 3, zero below and one above:
 /// [`torch.nn.functional.hardsigmoid`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardsigmoid.html).
 HARDSIGMOID = hardsigmoid(x) -> (y) {
-    dispatch: LISTED,
     infer:    &infer::float_only,
     body:     composite(None, &|cx| {
         // A NaN stays one and has no gradient.
@@ -124,7 +116,6 @@ HARDSIGMOID = hardsigmoid(x) -> (y) {
 /// second:
 /// [`torch.nn.functional.glu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.glu.html).
 GLU = glu(x; dim: Int) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let x = cx.operand(0);
         infer::need_float(x)?;
@@ -147,7 +138,6 @@ GLU = glu(x; dim: Int) -> (y) {
 /// `x` above zero, else `weight * x`, with one weight, or one for each position of the second axis:
 /// [`torch.nn.functional.prelu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.prelu.html).
 PRELU = prelu(x, weight) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let (x, weight) = (cx.operand(0), cx.operand(1));
         infer::need_float(x)?;

@@ -2,7 +2,7 @@
 //! own statistics in each example.
 
 use super::activation::same_type;
-use super::batch_norm::of_channels;
+use super::batch_norm::{add_parts, gradients_of_norm, need_statistics, of_channels};
 use crate::op::{
     Dispatch, Domain, ExpandCx, FLOATS, GradCx, Grads, Inferred, Rounding, composite, rule,
 };
@@ -10,7 +10,6 @@ use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
 use crate::ops::reduce::Reductions;
 use crate::{Attrs, DType, IntoDims, Number, Results, Shape, Size, TensorType, Var};
-use smallvec::smallvec;
 
 crate::ops! { trait GroupNorms;
 
@@ -22,7 +21,6 @@ crate::ops! { trait GroupNorms;
 /// Channels are axis 1 of `x`. `weight` and `bias` have a number for each, in the dtype of `x`, or
 /// f32 beside 16-bit floats.
 GROUP_NORM = group_norm(x, weight: optional, bias: optional; num_groups: Int, eps: Float) -> (y, mean, rstd) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let x = cx.operand(0);
         let statistics = statistics_type(x, cx.attrs)?;
@@ -51,11 +49,7 @@ GROUP_NORM_BACKWARD = group_norm_backward(dy, x, mean, rstd, weight: optional; n
         let x = cx.operand(1);
         same_type(cx.must, cx.operand(0), x)?;
         let expected = statistics_type(x, cx.attrs)?;
-        for (i, name) in [(2, "mean"), (3, "rstd")] {
-            if same_type(cx.must, cx.operand(i), &expected).is_err() {
-                return Err(format!("`{name}` is {}, expected {expected}", cx.operand(i)));
-            }
-        }
+        need_statistics(cx, &expected, ["mean", "rstd"])?;
         let dtype = of_channels(cx.must, x, x.shape[1], &[(cx.get(4), "weight")])?;
         let scale = TensorType { dtype, shape: Shape::new(&[x.shape[1]]) };
         Ok(Inferred::many([x.clone(), scale.clone(), scale]))
@@ -168,20 +162,11 @@ fn backward<'t>(cx: &ExpandCx<'_, 't>) -> Results<'t> {
 }
 
 fn gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
-    let (x, weight, bias) = (cx.args[0], cx.get(1), cx.get(2));
-    let (mean, rstd) = (cx.outs[1], cx.outs[2]);
-    let mut grads: Grads<'t> = smallvec![None; cx.args.len()];
-    if let Some(dy) = cx.dys[0] {
+    let (x, mean, rstd) = (cx.args[0], cx.outs[1], cx.outs[2]);
+    let mut grads = gradients_of_norm(cx, |dy| {
         let groups = cx.attrs.int("num_groups").unwrap_or(1);
-        let results = dy.group_norm_backward(x, mean, rstd, weight, groups).results();
-        let [dx, dweight, dbias] = results[..] else { return grads };
-        grads[0] = Some(dx);
-        let scales = [(weight, dweight), (bias, dbias)];
-        let present = scales.iter().filter_map(|(operand, d)| Some(((*operand)?, *d)));
-        for (grad, (operand, d)) in grads[1..].iter_mut().zip(present) {
-            *grad = Some(d.to(operand.dtype()));
-        }
-    }
+        dy.group_norm_backward(x, mean, rstd, cx.get(1), groups).results()
+    });
     // The statistics are results too: gradients of gradients arrive here.
     let shape = layout(&x.ty(), mean.size(1));
     let wide = x.to(mean.dtype()).reshape_to(&shape);
@@ -191,9 +176,8 @@ fn gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
         let slope = of_groups(d.mul(cube).neg(), &shape).div(count(&shape));
         wide.sub(of_groups(mean, &shape)).mul(slope)
     });
-    for part in [of_mean, of_rstd].into_iter().flatten() {
-        let part = part.expand_to(&shape).reshape_to(&x.shape()).to(x.dtype());
-        grads[0] = Some(grads[0].map_or(part, |dx| dx.add(part)));
-    }
+    add_parts(&mut grads, [of_mean, of_rstd], |part| {
+        part.expand_to(&shape).reshape_to(&x.shape()).to(x.dtype())
+    });
     grads
 }

@@ -27,7 +27,6 @@ crate::ops! { trait Losses;
 /// (the default), `"sum"` or `"none"`. Elements whose target is `ignore_index` (-100 by default) do
 /// not count; another target out of range is a data error. A mean over nothing is NaN.
 NLL_LOSS = nll_loss(logp, target, weight: optional; reduction: OptStr, ignore_index: OptInt) -> (loss, total) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let logp = cx.operand(0);
         let reduction = Reduction::of(cx.attrs)?;
@@ -131,7 +130,6 @@ CROSS_ENTROPY_LOSS = cross_entropy_loss(x, target, weight: optional; reduction: 
 /// The squared difference of `x` and `target`, averaged. `reduction` is `"mean"` (the default),
 /// `"sum"` or `"none"`.
 MSE_LOSS = mse_loss(x, target; reduction: OptStr) -> (loss) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let mut inferred = infer::float_arithmetic(cx)?;
         if Reduction::of(cx.attrs)? != Reduction::None {

@@ -4,7 +4,7 @@
 
 use super::loss::Reduction;
 use crate::op::{
-    Dispatch, Domain, ExpandCx, FLOATS, Facts, InferCx, Inferred, Intrinsic, Rounding, composite,
+    Domain, ExpandCx, FLOATS, Facts, InferCx, Inferred, Intrinsic, Rounding, composite,
 };
 use crate::ops::elementwise::Elementwise;
 use crate::ops::index::Indexing;
@@ -15,7 +15,6 @@ use crate::ops::view::Views;
 use crate::{DType, Results, Shape, Size, TensorType, Var};
 use smallvec::smallvec;
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 const ROUNDED: Rounding = Rounding::result("the loss; each gradient once");
 const LOSS: Facts = Facts::new().intrinsic(Intrinsic::Loss);
 
@@ -25,7 +24,6 @@ crate::ops! { trait Margins;
 /// of the target; `p` is 1 or 2:
 /// [`torch.nn.functional.multi_margin_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.multi_margin_loss.html).
 MULTI_MARGIN_LOSS = multi_margin_loss(x, target, weight: optional; p: OptFloat, margin: OptFloat, reduction: OptStr) -> (loss) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let (x, target) = (&classes_of(cx.operand(0)), cx.operand(1));
         let p = cx.attrs.float("p").unwrap_or(1.0);
@@ -66,7 +64,6 @@ MULTI_MARGIN_LOSS = multi_margin_loss(x, target, weight: optional; p: OptFloat, 
 /// are none of `max(0, 1 - x[label] + x[class])`, by the number of classes:
 /// [`torch.nn.functional.multilabel_margin_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.multilabel_margin_loss.html).
 MULTILABEL_MARGIN_LOSS = multilabel_margin_loss(x, target; reduction: OptStr) -> (loss) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let (x, target) = (&classes_of(cx.operand(0)), &classes_of(cx.operand(1)));
         let outer = outer_of(x)?;
@@ -105,7 +102,6 @@ MULTILABEL_MARGIN_LOSS = multilabel_margin_loss(x, target; reduction: OptStr) ->
 /// negative is compared with the nearer of the two:
 /// [`torch.nn.functional.triplet_margin_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.triplet_margin_loss.html).
 TRIPLET_MARGIN_LOSS = triplet_margin_loss(x, positive, negative; margin: OptFloat, p: OptFloat, eps: OptFloat, swap: Bool, reduction: OptStr) -> (loss) {
-    dispatch: LISTED,
     infer:    &|cx| {
         if cx.attrs.float("margin").is_some_and(|margin| margin.is_nan() || margin <= 0.0) {
             return Err("`margin` is not above 0".to_owned());
@@ -141,7 +137,6 @@ TRIPLET_MARGIN_LOSS = triplet_margin_loss(x, positive, negative; margin: OptFloa
 /// `1 - cos` of rows whose target is 1, `max(0, cos - margin)` of those whose is -1:
 /// [`torch.nn.functional.cosine_embedding_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.cosine_embedding_loss.html).
 COSINE_EMBEDDING_LOSS = cosine_embedding_loss(x1, x2, target; margin: OptFloat, reduction: OptStr) -> (loss) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let (x, other, target) = (cx.operand(0), cx.operand(1), cx.operand(2));
         let outer = outer_of_any(x)?;

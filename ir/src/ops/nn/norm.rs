@@ -1,6 +1,7 @@
 //! `layer_norm` and its gradient.
 
 use super::activation::same_type;
+use super::batch_norm::{add_parts, gradients_of_norm, need_statistics};
 use crate::op::{
     Dispatch, Domain, ExpandCx, FLOATS, GradCx, Grads, InferCx, Inferred, Rounding, composite, rule,
 };
@@ -8,7 +9,6 @@ use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
 use crate::ops::reduce::Reductions;
 use crate::{Attrs, DType, IntoDims, Must, Shape, Size, TensorType, Var};
-use smallvec::smallvec;
 
 crate::ops! { trait Norms;
 
@@ -18,7 +18,6 @@ crate::ops! { trait Norms;
 /// The variance is that of the population. `weight` and `bias` have the shape `normalized_shape`
 /// and the dtype of `x`, or f32 beside 16-bit floats.
 LAYER_NORM = layer_norm(x, weight: optional, bias: optional; normalized_shape: Sizes, eps: Float) -> (y, mean, rstd) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let x = cx.operand(0);
         let statistics = statistics(cx.must, x, cx.attrs)?;
@@ -39,11 +38,7 @@ LAYER_NORM_BACKWARD = layer_norm_backward(dy, x, mean, rstd, weight: optional; n
         let x = cx.operand(1);
         same_type(cx.must, cx.operand(0), x)?;
         let expected = statistics(cx.must, x, cx.attrs)?;
-        for (i, name) in [(2, "mean"), (3, "rstd")] {
-            if same_type(cx.must, cx.operand(i), &expected).is_err() {
-                return Err(format!("`{name}` is {}, expected {expected}", cx.operand(i)));
-            }
-        }
+        need_statistics(cx, &expected, ["mean", "rstd"])?;
         scales(cx, &[(4, "weight")])?;
         let dtype = cx.get(4).map_or(x.dtype, |w| w.dtype);
         let scale = TensorType { dtype, shape: infer::sizes(cx.must, &cx.attrs.sizes("normalized_shape"))? };
@@ -131,22 +126,11 @@ fn backward<'t>(cx: &ExpandCx<'_, 't>) -> crate::Results<'t> {
 }
 
 fn gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
-    let (x, weight, bias) = (cx.args[0], cx.get(1), cx.get(2));
-    let (mean, rstd) = (cx.outs[1], cx.outs[2]);
-    let mut grads: Grads<'t> = smallvec![None; cx.args.len()];
-    if let Some(dy) = cx.dys[0] {
-        let results = dy
-            .layer_norm_backward(x, mean, rstd, weight, &cx.attrs.sizes("normalized_shape"))
-            .results();
-        let [dx, dweight, dbias] = results[..] else { return grads };
-        grads[0] = Some(dx);
-        let scales = [(weight, dweight), (bias, dbias)];
-        for (grad, (operand, d)) in
-            grads[1..].iter_mut().zip(scales.iter().filter_map(|(o, d)| Some(((*o)?, *d))))
-        {
-            *grad = Some(d.to(operand.dtype()));
-        }
-    }
+    let (x, mean, rstd) = (cx.args[0], cx.outs[1], cx.outs[2]);
+    let mut grads = gradients_of_norm(cx, |dy| {
+        let shape = cx.attrs.sizes("normalized_shape");
+        dy.layer_norm_backward(x, mean, rstd, cx.get(1), &shape).results()
+    });
     // The statistics are results too: gradients of gradients arrive here.
     let n = rows(&x.ty(), cx.attrs)[1];
     let wide = x.to(mean.dtype());
@@ -155,9 +139,8 @@ fn gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
         let cube = rstd.mul(rstd).mul(rstd);
         wide.sub(mean).mul(d.mul(cube).div(-n))
     });
-    for part in [through_mean, through_rstd].into_iter().flatten() {
-        let part = part.expand_to(&x.shape()).to(x.dtype());
-        grads[0] = Some(grads[0].map_or(part, |dx| dx.add(part)));
-    }
+    add_parts(&mut grads, [through_mean, through_rstd], |part| {
+        part.expand_to(&x.shape()).to(x.dtype())
+    });
     grads
 }

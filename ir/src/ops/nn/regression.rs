@@ -4,8 +4,7 @@
 
 use super::loss::Reduction;
 use crate::op::{
-    Dispatch, Domain, ExpandCx, FLOATS, Facts, GradCx, Grads, InferCx, Intrinsic, Rounding,
-    composite, rule,
+    Domain, ExpandCx, FLOATS, Facts, GradCx, Grads, InferCx, Intrinsic, Rounding, composite, rule,
 };
 use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
@@ -14,7 +13,6 @@ use crate::ops::reduce::Reductions;
 use crate::{DType, IntoDims, Number, Results, Shape, Var};
 use smallvec::smallvec;
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 const ROUNDED: Rounding = Rounding::result("the loss; each gradient once");
 const LOSS: Facts = Facts::new().intrinsic(Intrinsic::Loss);
 
@@ -23,7 +21,6 @@ crate::ops! { trait Regressions;
 /// The distance of `x` and `target`:
 /// [`torch.nn.functional.l1_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.l1_loss.html).
 L1_LOSS = l1_loss(x, target; reduction: OptStr) -> (loss) {
-    dispatch: LISTED,
     infer:    &reduced,
     body:     composite(None, &|cx| finish(cx, cx.args[0].sub(cx.args[1]).abs())),
     rounding: ROUNDED,
@@ -34,7 +31,6 @@ L1_LOSS = l1_loss(x, target; reduction: OptStr) -> (loss) {
 /// `d² / (2 beta)` for distances below `beta`, else `d - beta / 2`:
 /// [`torch.nn.functional.smooth_l1_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.smooth_l1_loss.html).
 SMOOTH_L1_LOSS = smooth_l1_loss(x, target; reduction: OptStr, beta: OptFloat) -> (loss) {
-    dispatch: LISTED,
     infer:    &|cx| {
         need(cx.attrs.float("beta").is_none_or(|beta| beta >= 0.0), "`beta` is below 0")?;
         reduced(cx)
@@ -55,7 +51,6 @@ SMOOTH_L1_LOSS = smooth_l1_loss(x, target; reduction: OptStr, beta: OptFloat) ->
 /// `d² / 2` for distances up to `delta`, else `delta * (d - delta / 2)`:
 /// [`torch.nn.functional.huber_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.huber_loss.html).
 HUBER_LOSS = huber_loss(x, target; reduction: OptStr, delta: OptFloat) -> (loss) {
-    dispatch: LISTED,
     infer:    &|cx| {
         need(cx.attrs.float("delta").is_none_or(|delta| delta > 0.0), "`delta` is not above 0")?;
         reduced(cx)
@@ -74,7 +69,6 @@ HUBER_LOSS = huber_loss(x, target; reduction: OptStr, delta: OptFloat) -> (loss)
 /// `-(target * log(x) + (1 - target) * log(1 - x))`, each logarithm at least -100:
 /// [`torch.nn.functional.binary_cross_entropy`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.binary_cross_entropy.html).
 BINARY_CROSS_ENTROPY = binary_cross_entropy(x, target, weight: optional; reduction: OptStr) -> (loss) {
-    dispatch: LISTED,
     infer:    &reduced,
     body:     composite(Some(rule(&entropy_gradient)), &|cx| {
         finish(cx, weighed(entropy(cx.args[0], cx.args[1]), cx.get(2)))
@@ -88,7 +82,6 @@ BINARY_CROSS_ENTROPY = binary_cross_entropy(x, target, weight: optional; reducti
 /// of the true class:
 /// [`torch.nn.functional.binary_cross_entropy_with_logits`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.binary_cross_entropy_with_logits.html).
 BINARY_CROSS_ENTROPY_WITH_LOGITS = binary_cross_entropy_with_logits(x, target, weight: optional, pos_weight: optional; reduction: OptStr) -> (loss) {
-    dispatch: LISTED,
     infer:    &reduced,
     body:     composite(None, &|cx| {
         let (x, target) = (cx.args[0], cx.args[1]);
@@ -108,7 +101,6 @@ BINARY_CROSS_ENTROPY_WITH_LOGITS = binary_cross_entropy_with_logits(x, target, w
 /// `log(1 + exp(-target * x))`:
 /// [`torch.nn.functional.soft_margin_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.soft_margin_loss.html).
 SOFT_MARGIN_LOSS = soft_margin_loss(x, target; reduction: OptStr) -> (loss) {
-    dispatch: LISTED,
     infer:    &reduced,
     body:     composite(None, &|cx| finish(cx, soft_log(cx.args[0].mul(cx.args[1])).neg())),
     rounding: ROUNDED,
@@ -119,7 +111,6 @@ SOFT_MARGIN_LOSS = soft_margin_loss(x, target; reduction: OptStr) -> (loss) {
 /// `target * (log(target) - x)`, zero where `target` is; with `log_target` the logarithm is given:
 /// [`torch.nn.functional.kl_div`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.kl_div.html).
 KL_DIV = kl_div(x, target; reduction: OptStr, log_target: Bool) -> (loss) {
-    dispatch: LISTED,
     infer:    &reduced,
     body:     composite(None, &|cx| {
         let (x, target) = (cx.args[0], cx.args[1]);
@@ -139,7 +130,6 @@ KL_DIV = kl_div(x, target; reduction: OptStr, log_target: Bool) -> (loss) {
 /// `max(0, -target * (x - other) + margin)`:
 /// [`torch.nn.functional.margin_ranking_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.margin_ranking_loss.html).
 MARGIN_RANKING_LOSS = margin_ranking_loss(x, other, target; margin: OptFloat, reduction: OptStr) -> (loss) {
-    dispatch: LISTED,
     infer:    &|cx| {
         let ranks: Vec<usize> = cx.types.iter().map(|t| t.shape.rank()).collect();
         need(ranks.windows(2).all(|w| w[0] == w[1]), "the operands have not as many axes")?;
@@ -167,7 +157,6 @@ MARGIN_RANKING_LOSS = margin_ranking_loss(x, other, target; margin: OptFloat, re
 /// `x` where `target` is 1, `max(0, margin - x)` where it is -1:
 /// [`torch.nn.functional.hinge_embedding_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hinge_embedding_loss.html).
 HINGE_EMBEDDING_LOSS = hinge_embedding_loss(x, target; margin: OptFloat, reduction: OptStr) -> (loss) {
-    dispatch: LISTED,
     infer:    &reduced,
     body:     composite(None, &|cx| {
         let (x, target, zero) = (cx.args[0], cx.args[1], cx.tracer.zeros_like(cx.args[0]));
@@ -184,7 +173,6 @@ HINGE_EMBEDDING_LOSS = hinge_embedding_loss(x, target; margin: OptFloat, reducti
 /// term of targets above 1 is added:
 /// [`torch.nn.functional.poisson_nll_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.poisson_nll_loss.html).
 POISSON_NLL_LOSS = poisson_nll_loss(x, target; log_input: Bool, full: Bool, eps: OptFloat, reduction: OptStr) -> (loss) {
-    dispatch: LISTED,
     infer:    &reduced_numbers,
     body:     composite(None, &|cx| {
         let (x, target) = (cx.args[0], cx.args[1]);

@@ -49,11 +49,20 @@ impl Windows {
 }
 
 impl Geometry {
-    /// Of the operand, and windows as PyTorch's pooling has them over a number of axes.
+    /// Of the operand, and windows over a number of axes: adaptive ones if the op has an
+    /// `output_size`.
     ///
     /// # Errors
     /// If an argument is out of range, or no window fits.
     pub(super) fn of(x: &TensorType, attrs: &Attrs, axes: usize) -> Result<Geometry, String> {
+        match attrs.get("output_size") {
+            Some(_) => Geometry::adaptive(x, attrs, axes),
+            None => Geometry::moving(x, attrs, axes),
+        }
+    }
+
+    /// Windows as PyTorch's pooling has them.
+    fn moving(x: &TensorType, attrs: &Attrs, axes: usize) -> Result<Geometry, String> {
         let (first, sizes) = sizes(x, axes)?;
         let kernel = list(attrs, "kernel_size", axes, None)?;
         let stride = list(attrs, "stride", axes, Some(&kernel))?;
@@ -81,7 +90,7 @@ impl Geometry {
     ///
     /// # Errors
     /// If an argument is out of range.
-    pub(super) fn adaptive(x: &TensorType, attrs: &Attrs, axes: usize) -> Result<Geometry, String> {
+    fn adaptive(x: &TensorType, attrs: &Attrs, axes: usize) -> Result<Geometry, String> {
         let (first, sizes) = sizes(x, axes)?;
         let to = list(attrs, "output_size", axes, None)?;
         if let Some(n) = to.iter().find(|n| !(0..MOST).contains(*n)) {

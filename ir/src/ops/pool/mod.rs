@@ -13,14 +13,13 @@ use super::reduce::Reductions;
 use super::scatter::Scatters;
 use super::taps::{Along, FEW, summed};
 use crate::op::{
-    Dispatch, Domain, ExpandCx, FLOATS, GradCx, Grads, InferCx, Inferred, NUMBERS, Rounding,
-    composite, composite_own, rule,
+    Domain, ExpandCx, FLOATS, GradCx, Grads, InferCx, Inferred, NUMBERS, Rounding, composite,
+    composite_own, rule,
 };
 use crate::{DType, IntoDims, Results, Shape, Size, TensorType};
 use geometry::{Geometry, Windows};
 use smallvec::smallvec;
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 const ONCE: Rounding = Rounding::result("the result, once; the gradient once");
 const CHOICE: Rounding = Rounding::nowhere("nowhere; the gradient once, where windows overlap");
 
@@ -36,12 +35,8 @@ crate::ops! { trait Pools;
 /// within the operand may reach beyond. Elements are `[batch, channels, positions]`, or without a
 /// batch.
 MAX_POOL1D = max_pool1d(x; kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: Bool) -> (y, indices) {
-    dispatch: LISTED,
-    infer:    &|cx| largest_types(cx, Geometry::of(cx.operand(0), cx.attrs, 1)?),
-    body:     composite_own(
-        Some(rule(&|cx| largest_gradient(cx, 1))),
-        &|cx| largest(cx, Geometry::of(&cx.args[0].ty(), cx.attrs, 1)),
-    ),
+    infer:    &|cx| largest_types(cx, 1),
+    body:     composite_own(Some(rule(&|cx| largest_gradient(cx, 1))), &|cx| largest(cx, 1)),
     rounding: CHOICE,
     domain:   Domain { dtypes: NUMBERS, samples: &[
         "T[2, 3, 7] {kernel_size = [3], stride = [2], padding = [1], dilation = [], ceil_mode = false}",
@@ -55,12 +50,8 @@ MAX_POOL1D = max_pool1d(x; kernel_size: Ints, stride: Ints, padding: Ints, dilat
 ///
 /// The arguments are those of [`MAX_POOL1D`].
 MAX_POOL2D = max_pool2d(x; kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: Bool) -> (y, indices) {
-    dispatch: LISTED,
-    infer:    &|cx| largest_types(cx, Geometry::of(cx.operand(0), cx.attrs, 2)?),
-    body:     composite_own(
-        Some(rule(&|cx| largest_gradient(cx, 2))),
-        &|cx| largest(cx, Geometry::of(&cx.args[0].ty(), cx.attrs, 2)),
-    ),
+    infer:    &|cx| largest_types(cx, 2),
+    body:     composite_own(Some(rule(&|cx| largest_gradient(cx, 2))), &|cx| largest(cx, 2)),
     rounding: CHOICE,
     domain:   Domain { dtypes: NUMBERS, samples: &[
         "T[2, 3, 5, 6] {kernel_size = [3], stride = [2], padding = [1], dilation = [], ceil_mode = false}",
@@ -75,42 +66,30 @@ MAX_POOL2D = max_pool2d(x; kernel_size: Ints, stride: Ints, padding: Ints, dilat
 ///
 /// The arguments are those of [`MAX_POOL1D`].
 MAX_POOL3D = max_pool3d(x; kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: Bool) -> (y, indices) {
-    dispatch: LISTED,
-    infer:    &|cx| largest_types(cx, Geometry::of(cx.operand(0), cx.attrs, 3)?),
-    body:     composite_own(
-        Some(rule(&|cx| largest_gradient(cx, 3))),
-        &|cx| largest(cx, Geometry::of(&cx.args[0].ty(), cx.attrs, 3)),
-    ),
+    infer:    &|cx| largest_types(cx, 3),
+    body:     composite_own(Some(rule(&|cx| largest_gradient(cx, 3))), &|cx| largest(cx, 3)),
     rounding: CHOICE,
-    domain:   Domain { dtypes: NUMBERS, samples: &[
-        "T[1, 2, 4, 3, 5] {kernel_size = [2], stride = [1, 2, 2], padding = [1], dilation = [], ceil_mode = false}",
-    ] },
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[1, 2, 4, 3, 5] {kernel_size = [2], stride = [1, 2, 2], padding = [1], dilation = [], ceil_mode = false}"] },
 }
 
 /// Elements put where `indices` says among the positions of two axes of that size, zero elsewhere;
 /// of several for one place the last stays:
 /// [`torch.nn.functional.max_unpool2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_unpool2d.html).
 MAX_UNPOOL2D = max_unpool2d(x, indices; output_size: Ints) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| unpooled_type(cx, 2),
     body:     composite_own(None, &|cx| unpooled(cx, 2)),
     rounding: Rounding::NOWHERE,
-    domain:   Domain { dtypes: FLOATS, samples: &[
-        "T[2, 2, 2], i64[2, 2, 2] in 0 12 {output_size = [3, 4]}",
-    ] },
+    domain:   Domain { dtypes: FLOATS, samples: &["T[2, 2, 2], i64[2, 2, 2] in 0 12 {output_size = [3, 4]}"] },
 }
 
 /// Elements put where `indices` says among the positions of three axes of that size, zero
 /// elsewhere; of several for one place the last stays:
 /// [`torch.nn.functional.max_unpool3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_unpool3d.html).
 MAX_UNPOOL3D = max_unpool3d(x, indices; output_size: Ints) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| unpooled_type(cx, 3),
     body:     composite_own(None, &|cx| unpooled(cx, 3)),
     rounding: Rounding::NOWHERE,
-    domain:   Domain { dtypes: FLOATS, samples: &[
-        "T[1, 2, 1, 2, 2], i64[1, 2, 1, 2, 2] in 0 18 {output_size = [2, 3, 3]}",
-    ] },
+    domain:   Domain { dtypes: FLOATS, samples: &["T[1, 2, 1, 2, 2], i64[1, 2, 1, 2, 2] in 0 18 {output_size = [2, 3, 3]}"] },
 }
 
 /// The mean of what each window over the last axis sees:
@@ -119,12 +98,8 @@ MAX_UNPOOL3D = max_unpool3d(x, indices; output_size: Ints) -> (y) {
 /// The arguments are those of [`MAX_POOL1D`]. With `count_include_pad` the padding counts as zeros,
 /// else not at all. Integers of 64 bits are divided towards zero.
 AVG_POOL1D = avg_pool1d(x; kernel_size: Ints, stride: Ints, padding: Ints, ceil_mode: Bool, count_include_pad: Bool) -> (y) {
-    dispatch: LISTED,
-    infer:    &|cx| mean_type(cx, Geometry::of(cx.operand(0), cx.attrs, 1)?),
-    body:     composite(
-        Some(rule(&|cx| mean_gradient(cx, Geometry::of(&cx.args[0].ty(), cx.attrs, 1)))),
-        &|cx| mean(cx, Geometry::of(&cx.args[0].ty(), cx.attrs, 1)),
-    ),
+    infer:    &|cx| mean_type(cx, 1),
+    body:     composite(Some(rule(&|cx| mean_gradient(cx, 1))), &|cx| mean(cx, 1)),
     rounding: ONCE,
     domain:   Domain { dtypes: FLOATS, samples: &[
         "T[2, 3, 7] {kernel_size = [3], stride = [2], padding = [1], ceil_mode = false, count_include_pad = true}",
@@ -138,12 +113,8 @@ AVG_POOL1D = avg_pool1d(x; kernel_size: Ints, stride: Ints, padding: Ints, ceil_
 /// The arguments are those of [`AVG_POOL1D`]; sums are divided by `divisor_override` if it is
 /// given.
 AVG_POOL2D = avg_pool2d(x; kernel_size: Ints, stride: Ints, padding: Ints, ceil_mode: Bool, count_include_pad: Bool, divisor_override: OptInt) -> (y) {
-    dispatch: LISTED,
-    infer:    &|cx| mean_type(cx, Geometry::of(cx.operand(0), cx.attrs, 2)?),
-    body:     composite(
-        Some(rule(&|cx| mean_gradient(cx, Geometry::of(&cx.args[0].ty(), cx.attrs, 2)))),
-        &|cx| mean(cx, Geometry::of(&cx.args[0].ty(), cx.attrs, 2)),
-    ),
+    infer:    &|cx| mean_type(cx, 2),
+    body:     composite(Some(rule(&|cx| mean_gradient(cx, 2))), &|cx| mean(cx, 2)),
     rounding: ONCE,
     domain:   Domain { dtypes: FLOATS, samples: &[
         "T[2, 3, 5, 6] {kernel_size = [3], stride = [2], padding = [1], ceil_mode = true, count_include_pad = false}",
@@ -158,42 +129,26 @@ AVG_POOL2D = avg_pool2d(x; kernel_size: Ints, stride: Ints, padding: Ints, ceil_
 /// The arguments are those of [`AVG_POOL1D`]; sums are divided by `divisor_override` if it is
 /// given.
 AVG_POOL3D = avg_pool3d(x; kernel_size: Ints, stride: Ints, padding: Ints, ceil_mode: Bool, count_include_pad: Bool, divisor_override: OptInt) -> (y) {
-    dispatch: LISTED,
-    infer:    &|cx| mean_type(cx, Geometry::of(cx.operand(0), cx.attrs, 3)?),
-    body:     composite(
-        Some(rule(&|cx| mean_gradient(cx, Geometry::of(&cx.args[0].ty(), cx.attrs, 3)))),
-        &|cx| mean(cx, Geometry::of(&cx.args[0].ty(), cx.attrs, 3)),
-    ),
+    infer:    &|cx| mean_type(cx, 3),
+    body:     composite(Some(rule(&|cx| mean_gradient(cx, 3))), &|cx| mean(cx, 3)),
     rounding: ONCE,
-    domain:   Domain { dtypes: FLOATS, samples: &[
-        "T[1, 2, 4, 3, 5] {kernel_size = [2], stride = [1, 2, 2], padding = [1], ceil_mode = false, count_include_pad = true}",
-    ] },
+    domain:   Domain { dtypes: FLOATS, samples: &["T[1, 2, 4, 3, 5] {kernel_size = [2], stride = [1, 2, 2], padding = [1], ceil_mode = false, count_include_pad = true}"] },
 }
 
 /// As [`MAX_POOL1D`], with windows that divide the axis into as many parts as `output_size` says:
 /// [`torch.nn.functional.adaptive_max_pool1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_max_pool1d.html).
 ADAPTIVE_MAX_POOL1D = adaptive_max_pool1d(x; output_size: Ints) -> (y, indices) {
-    dispatch: LISTED,
-    infer:    &|cx| largest_types(cx, Geometry::adaptive(cx.operand(0), cx.attrs, 1)?),
-    body:     composite_own(
-        Some(rule(&|cx| largest_gradient(cx, 1))),
-        &|cx| largest(cx, Geometry::adaptive(&cx.args[0].ty(), cx.attrs, 1)),
-    ),
+    infer:    &|cx| largest_types(cx, 1),
+    body:     composite_own(Some(rule(&|cx| largest_gradient(cx, 1))), &|cx| largest(cx, 1)),
     rounding: CHOICE,
-    domain:   Domain { dtypes: FLOATS, samples: &[
-        "T[2, 3, 7] {output_size = [3]}",
-    ] },
+    domain:   Domain { dtypes: FLOATS, samples: &["T[2, 3, 7] {output_size = [3]}"] },
 }
 
 /// As [`MAX_POOL2D`], with windows that divide each axis into as many parts as `output_size` says:
 /// [`torch.nn.functional.adaptive_max_pool2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_max_pool2d.html).
 ADAPTIVE_MAX_POOL2D = adaptive_max_pool2d(x; output_size: Ints) -> (y, indices) {
-    dispatch: LISTED,
-    infer:    &|cx| largest_types(cx, Geometry::adaptive(cx.operand(0), cx.attrs, 2)?),
-    body:     composite_own(
-        Some(rule(&|cx| largest_gradient(cx, 2))),
-        &|cx| largest(cx, Geometry::adaptive(&cx.args[0].ty(), cx.attrs, 2)),
-    ),
+    infer:    &|cx| largest_types(cx, 2),
+    body:     composite_own(Some(rule(&|cx| largest_gradient(cx, 2))), &|cx| largest(cx, 2)),
     rounding: CHOICE,
     domain:   Domain { dtypes: FLOATS, samples: &[
         "T[1, 2, 7, 5] {output_size = [3, 2]}",
@@ -205,42 +160,26 @@ ADAPTIVE_MAX_POOL2D = adaptive_max_pool2d(x; output_size: Ints) -> (y, indices) 
 /// As [`MAX_POOL3D`], with windows that divide each axis into as many parts as `output_size` says:
 /// [`torch.nn.functional.adaptive_max_pool3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_max_pool3d.html).
 ADAPTIVE_MAX_POOL3D = adaptive_max_pool3d(x; output_size: Ints) -> (y, indices) {
-    dispatch: LISTED,
-    infer:    &|cx| largest_types(cx, Geometry::adaptive(cx.operand(0), cx.attrs, 3)?),
-    body:     composite_own(
-        Some(rule(&|cx| largest_gradient(cx, 3))),
-        &|cx| largest(cx, Geometry::adaptive(&cx.args[0].ty(), cx.attrs, 3)),
-    ),
+    infer:    &|cx| largest_types(cx, 3),
+    body:     composite_own(Some(rule(&|cx| largest_gradient(cx, 3))), &|cx| largest(cx, 3)),
     rounding: CHOICE,
-    domain:   Domain { dtypes: FLOATS, samples: &[
-        "T[1, 2, 4, 3, 5] {output_size = [2, 3, 2]}",
-    ] },
+    domain:   Domain { dtypes: FLOATS, samples: &["T[1, 2, 4, 3, 5] {output_size = [2, 3, 2]}"] },
 }
 
 /// The mean over windows that divide the axis into as many parts as `output_size` says:
 /// [`torch.nn.functional.adaptive_avg_pool1d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_avg_pool1d.html).
 ADAPTIVE_AVG_POOL1D = adaptive_avg_pool1d(x; output_size: Ints) -> (y) {
-    dispatch: LISTED,
-    infer:    &|cx| mean_type(cx, Geometry::adaptive(cx.operand(0), cx.attrs, 1)?),
-    body:     composite(
-        Some(rule(&|cx| mean_gradient(cx, Geometry::adaptive(&cx.args[0].ty(), cx.attrs, 1)))),
-        &|cx| mean(cx, Geometry::adaptive(&cx.args[0].ty(), cx.attrs, 1)),
-    ),
+    infer:    &|cx| mean_type(cx, 1),
+    body:     composite(Some(rule(&|cx| mean_gradient(cx, 1))), &|cx| mean(cx, 1)),
     rounding: ONCE,
-    domain:   Domain { dtypes: FLOATS, samples: &[
-        "T[2, 3, 7] {output_size = [3]}",
-    ] },
+    domain:   Domain { dtypes: FLOATS, samples: &["T[2, 3, 7] {output_size = [3]}"] },
 }
 
 /// The mean over windows that divide each axis into as many parts as `output_size` says:
 /// [`torch.nn.functional.adaptive_avg_pool2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_avg_pool2d.html).
 ADAPTIVE_AVG_POOL2D = adaptive_avg_pool2d(x; output_size: Ints) -> (y) {
-    dispatch: LISTED,
-    infer:    &|cx| mean_type(cx, Geometry::adaptive(cx.operand(0), cx.attrs, 2)?),
-    body:     composite(
-        Some(rule(&|cx| mean_gradient(cx, Geometry::adaptive(&cx.args[0].ty(), cx.attrs, 2)))),
-        &|cx| mean(cx, Geometry::adaptive(&cx.args[0].ty(), cx.attrs, 2)),
-    ),
+    infer:    &|cx| mean_type(cx, 2),
+    body:     composite(Some(rule(&|cx| mean_gradient(cx, 2))), &|cx| mean(cx, 2)),
     rounding: ONCE,
     domain:   Domain { dtypes: FLOATS, samples: &[
         "T[1, 2, 7, 5] {output_size = [3, 2]}",
@@ -252,30 +191,25 @@ ADAPTIVE_AVG_POOL2D = adaptive_avg_pool2d(x; output_size: Ints) -> (y) {
 /// The mean over windows that divide each axis into as many parts as `output_size` says:
 /// [`torch.nn.functional.adaptive_avg_pool3d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_avg_pool3d.html).
 ADAPTIVE_AVG_POOL3D = adaptive_avg_pool3d(x; output_size: Ints) -> (y) {
-    dispatch: LISTED,
-    infer:    &|cx| mean_type(cx, Geometry::adaptive(cx.operand(0), cx.attrs, 3)?),
-    body:     composite(
-        Some(rule(&|cx| mean_gradient(cx, Geometry::adaptive(&cx.args[0].ty(), cx.attrs, 3)))),
-        &|cx| mean(cx, Geometry::adaptive(&cx.args[0].ty(), cx.attrs, 3)),
-    ),
+    infer:    &|cx| mean_type(cx, 3),
+    body:     composite(Some(rule(&|cx| mean_gradient(cx, 3))), &|cx| mean(cx, 3)),
     rounding: ONCE,
-    domain:   Domain { dtypes: FLOATS, samples: &[
-        "T[1, 2, 4, 3, 5] {output_size = [2, 3, 2]}",
-    ] },
+    domain:   Domain { dtypes: FLOATS, samples: &["T[1, 2, 4, 3, 5] {output_size = [2, 3, 2]}"] },
 }
 }
 
 const CHECKED: &str = "checked when recorded";
 
-fn largest_types(cx: &InferCx<'_>, geometry: Geometry) -> infer::Answer {
+fn largest_types(cx: &InferCx<'_>, axes: usize) -> infer::Answer {
     let x = cx.operand(0);
-    let shape = geometry.shape(x);
+    let shape = Geometry::of(x, cx.attrs, axes)?.shape(x);
     let indices = TensorType { dtype: DType::I64, shape: shape.clone() };
     Ok(Inferred::many([TensorType { dtype: x.dtype, shape }, indices]))
 }
 
-fn mean_type(cx: &InferCx<'_>, geometry: Geometry) -> infer::Answer {
+fn mean_type(cx: &InferCx<'_>, axes: usize) -> infer::Answer {
     let x = cx.operand(0);
+    let geometry = Geometry::of(x, cx.attrs, axes)?;
     if !x.dtype.is_float() && x.dtype != DType::I64 {
         return Err(format!("takes floats or i64, found {x}"));
     }
@@ -285,8 +219,8 @@ fn mean_type(cx: &InferCx<'_>, geometry: Geometry) -> infer::Answer {
     Ok(Inferred::one(TensorType { dtype: x.dtype, shape: geometry.shape(x) }))
 }
 
-fn largest<'t>(cx: &ExpandCx<'_, 't>, geometry: Result<Geometry, String>) -> Results<'t> {
-    let geometry = geometry.expect(CHECKED);
+fn largest<'t>(cx: &ExpandCx<'_, 't>, axes: usize) -> Results<'t> {
+    let geometry = Geometry::of(&cx.args[0].ty(), cx.attrs, axes).expect(CHECKED);
     let along = geometry.along();
     let axes: Vec<_> = (geometry.first..).zip(&along).collect();
     let (y, at) = parts::largest(cx.args[0], &axes);
@@ -297,11 +231,7 @@ fn largest<'t>(cx: &ExpandCx<'_, 't>, geometry: Result<Geometry, String>) -> Res
 /// of it in their order. Where few windows cover an element, it looks at each of them.
 fn largest_gradient<'t>(cx: &GradCx<'_, 't>, axes: usize) -> Grads<'t> {
     let (x, dy, at) = (cx.args[0].ty(), cx.dy(), cx.outs[1]);
-    let geometry = match cx.attrs.get("output_size") {
-        Some(_) => Geometry::adaptive(&x, cx.attrs, axes),
-        None => Geometry::of(&x, cx.attrs, axes),
-    };
-    let geometry = geometry.expect(CHECKED);
+    let geometry = Geometry::of(&x, cx.attrs, axes).expect(CHECKED);
     let back: Vec<_> = geometry.along().iter().map(Along::transposed).collect();
     if back.iter().map(|along| along.taps.len()).product::<usize>() <= FEW {
         let back: Vec<_> = (geometry.first..).zip(&back).collect();
@@ -317,8 +247,8 @@ fn largest_gradient<'t>(cx: &GradCx<'_, 't>, axes: usize) -> Grads<'t> {
     smallvec![Some(dx.reshape_to(shape))]
 }
 
-fn mean<'t>(cx: &ExpandCx<'_, 't>, geometry: Result<Geometry, String>) -> Results<'t> {
-    let geometry = geometry.expect(CHECKED);
+fn mean<'t>(cx: &ExpandCx<'_, 't>, axes: usize) -> Results<'t> {
+    let geometry = Geometry::of(&cx.args[0].ty(), cx.attrs, axes).expect(CHECKED);
     let along = geometry.along();
     let axes: Vec<_> = (geometry.first..).zip(&along).collect();
     let x = cx.args[0];
@@ -331,9 +261,10 @@ fn mean<'t>(cx: &ExpandCx<'_, 't>, geometry: Result<Geometry, String>) -> Result
     smallvec![parts::divided(sum, &geometry, &along, cx.attrs)]
 }
 
-fn mean_gradient<'t>(cx: &GradCx<'_, 't>, geometry: Result<Geometry, String>) -> Grads<'t> {
-    let geometry = geometry.expect(CHECKED);
-    let (x, along) = (cx.args[0].ty(), geometry.along());
+fn mean_gradient<'t>(cx: &GradCx<'_, 't>, axes: usize) -> Grads<'t> {
+    let x = cx.args[0].ty();
+    let geometry = Geometry::of(&x, cx.attrs, axes).expect(CHECKED);
+    let along = geometry.along();
     let dy = parts::divided(cx.dy().to(x.dtype.compute()), &geometry, &along, cx.attrs);
     if geometry.axes.iter().all(Windows::is_whole) {
         return smallvec![Some(dy.expand_to(&x.shape).to(x.dtype))];

@@ -13,14 +13,13 @@ use super::elementwise::Elementwise;
 use super::infer;
 use super::taps::{Along, Tap, summed};
 use crate::op::{
-    Body, Dispatch, Domain, ExpandCx, ExpandFn, FLOATS, GradCx, GradFn, Grads, InferCx, Inferred,
-    Rounding, composite, composite_own, rule,
+    Body, Domain, ExpandCx, ExpandFn, FLOATS, GradCx, GradFn, Grads, InferCx, Inferred, Rounding,
+    composite, composite_own, rule,
 };
 use crate::{Attrs, DType, Results, Shape, Size, TensorType, Var};
 use smallvec::smallvec;
 use weights::{Filter, Resized};
 
-const LISTED: Dispatch = Dispatch::Listed { overload: "" };
 const ONCE: Rounding = Rounding::result("the result, once; the gradient once");
 const CHOICE: Rounding = Rounding::nowhere("nowhere; the gradient once");
 
@@ -33,7 +32,6 @@ crate::ops! { trait Resizes;
 /// `output_size` is the new size. `scales` says how many times as large as `x` the result is taken
 /// to be; without it the sizes do.
 UPSAMPLE_NEAREST1D = upsample_nearest1d(x; output_size: Ints, scales: OptFloats) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 1, true),
     body:     nearest(&|cx| expanded(cx, Filter::Nearest), &|cx| gradient(cx, Filter::Nearest)),
     rounding: CHOICE,
@@ -42,7 +40,6 @@ UPSAMPLE_NEAREST1D = upsample_nearest1d(x; output_size: Ints, scales: OptFloats)
 
 /// As [`UPSAMPLE_NEAREST1D`], over the last two axes.
 UPSAMPLE_NEAREST2D = upsample_nearest2d(x; output_size: Ints, scales: OptFloats) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 2, true),
     body:     nearest(&|cx| expanded(cx, Filter::Nearest), &|cx| gradient(cx, Filter::Nearest)),
     rounding: CHOICE,
@@ -51,7 +48,6 @@ UPSAMPLE_NEAREST2D = upsample_nearest2d(x; output_size: Ints, scales: OptFloats)
 
 /// As [`UPSAMPLE_NEAREST1D`], over the last three axes.
 UPSAMPLE_NEAREST3D = upsample_nearest3d(x; output_size: Ints, scales: OptFloats) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 3, true),
     body:     nearest(&|cx| expanded(cx, Filter::Nearest), &|cx| gradient(cx, Filter::Nearest)),
     rounding: CHOICE,
@@ -61,7 +57,6 @@ UPSAMPLE_NEAREST3D = upsample_nearest3d(x; output_size: Ints, scales: OptFloats)
 /// Each position of the last axis the element of `x` whose middle is next to its own; the arguments
 /// are those of [`UPSAMPLE_NEAREST1D`].
 UPSAMPLE_NEAREST_EXACT1D = upsample_nearest_exact1d as "_upsample_nearest_exact1d"(x; output_size: Ints, scales: OptFloats) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 1, true),
     body:     nearest(&|cx| expanded(cx, Filter::NearestExact), &|cx| gradient(cx, Filter::NearestExact)),
     rounding: CHOICE,
@@ -70,7 +65,6 @@ UPSAMPLE_NEAREST_EXACT1D = upsample_nearest_exact1d as "_upsample_nearest_exact1
 
 /// As [`UPSAMPLE_NEAREST_EXACT1D`], over the last two axes.
 UPSAMPLE_NEAREST_EXACT2D = upsample_nearest_exact2d as "_upsample_nearest_exact2d"(x; output_size: Ints, scales: OptFloats) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 2, true),
     body:     nearest(&|cx| expanded(cx, Filter::NearestExact), &|cx| gradient(cx, Filter::NearestExact)),
     rounding: CHOICE,
@@ -79,7 +73,6 @@ UPSAMPLE_NEAREST_EXACT2D = upsample_nearest_exact2d as "_upsample_nearest_exact2
 
 /// As [`UPSAMPLE_NEAREST_EXACT1D`], over the last three axes.
 UPSAMPLE_NEAREST_EXACT3D = upsample_nearest_exact3d as "_upsample_nearest_exact3d"(x; output_size: Ints, scales: OptFloats) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 3, true),
     body:     nearest(&|cx| expanded(cx, Filter::NearestExact), &|cx| gradient(cx, Filter::NearestExact)),
     rounding: CHOICE,
@@ -93,7 +86,6 @@ UPSAMPLE_NEAREST_EXACT3D = upsample_nearest_exact3d as "_upsample_nearest_exact3
 /// With `align_corners` the first and the last elements fall on each other, else the ends of the
 /// axes. The other arguments are those of [`UPSAMPLE_NEAREST1D`].
 UPSAMPLE_LINEAR1D = upsample_linear1d(x; output_size: Ints, align_corners: Bool, scales: OptFloats) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 1, false),
     body:     weighed(&|cx| expanded(cx, Filter::Linear), &|cx| gradient(cx, Filter::Linear)),
     rounding: ONCE,
@@ -103,7 +95,6 @@ UPSAMPLE_LINEAR1D = upsample_linear1d(x; output_size: Ints, align_corners: Bool,
 /// As [`UPSAMPLE_LINEAR1D`], over the last two axes. Of u8 it computes with integers, as PyTorch
 /// does.
 UPSAMPLE_BILINEAR2D = upsample_bilinear2d(x; output_size: Ints, align_corners: Bool, scales: OptFloats) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 2, true),
     body:     weighed(&|cx| expanded(cx, Filter::Linear), &|cx| gradient(cx, Filter::Linear)),
     rounding: ONCE,
@@ -112,7 +103,6 @@ UPSAMPLE_BILINEAR2D = upsample_bilinear2d(x; output_size: Ints, align_corners: B
 
 /// As [`UPSAMPLE_LINEAR1D`], over the last three axes.
 UPSAMPLE_TRILINEAR3D = upsample_trilinear3d(x; output_size: Ints, align_corners: Bool, scales: OptFloats) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 3, false),
     body:     weighed(&|cx| expanded(cx, Filter::Linear), &|cx| gradient(cx, Filter::Linear)),
     rounding: ONCE,
@@ -123,7 +113,6 @@ UPSAMPLE_TRILINEAR3D = upsample_trilinear3d(x; output_size: Ints, align_corners:
 /// neighbours along each axis of `x`; the arguments are those of [`UPSAMPLE_LINEAR1D`]. Of u8 it
 /// computes with integers, as PyTorch does.
 UPSAMPLE_BICUBIC2D = upsample_bicubic2d(x; output_size: Ints, align_corners: Bool, scales: OptFloats) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 2, true),
     body:     weighed(&|cx| expanded(cx, Filter::Cubic), &|cx| gradient(cx, Filter::Cubic)),
     rounding: ONCE,
@@ -133,7 +122,6 @@ UPSAMPLE_BICUBIC2D = upsample_bicubic2d(x; output_size: Ints, align_corners: Boo
 /// As [`UPSAMPLE_BILINEAR2D`]; along an axis that becomes smaller all elements count that fall on a
 /// position: `antialias` of PyTorch.
 UPSAMPLE_BILINEAR2D_AA = upsample_bilinear2d_aa as "_upsample_bilinear2d_aa"(x; output_size: Ints, align_corners: Bool, scales: OptFloats) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 2, true),
     body:     weighed(&|cx| expanded(cx, Filter::SmoothLinear), &|cx| gradient(cx, Filter::SmoothLinear)),
     rounding: ONCE,
@@ -143,7 +131,6 @@ UPSAMPLE_BILINEAR2D_AA = upsample_bilinear2d_aa as "_upsample_bilinear2d_aa"(x; 
 /// As [`UPSAMPLE_BICUBIC2D`]; along an axis that becomes smaller all elements count that fall on a
 /// position: `antialias` of PyTorch.
 UPSAMPLE_BICUBIC2D_AA = upsample_bicubic2d_aa as "_upsample_bicubic2d_aa"(x; output_size: Ints, align_corners: Bool, scales: OptFloats) -> (y) {
-    dispatch: LISTED,
     infer:    &|cx| resized_type(cx, 2, true),
     body:     weighed(&|cx| expanded(cx, Filter::SmoothCubic), &|cx| gradient(cx, Filter::SmoothCubic)),
     rounding: ONCE,
@@ -159,7 +146,6 @@ UPSAMPLE_BICUBIC2D_AA = upsample_bicubic2d_aa as "_upsample_bicubic2d_aa"(x; out
 /// `zeros`, `border` or `reflection`. With `align_corners` -1 and 1 are the middles of the first
 /// and the last element, else their outer ends. Gradients are those of the places as well.
 GRID_SAMPLER = grid_sampler(x, grid; mode: OptStr, padding_mode: OptStr, align_corners: Bool) -> (y) {
-    dispatch: LISTED,
     infer:    &grid::inferred,
     body:     composite(None, &grid::expanded),
     rounding: ONCE,

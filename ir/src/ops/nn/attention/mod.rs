@@ -41,7 +41,6 @@ crate::ops! { trait Attentions;
 /// where they are multiplied with values, queries and keys, as in PyTorch's kernels, unless values
 /// have another width than keys.
 SCALED_DOT_PRODUCT_ATTENTION = scaled_dot_product_attention(query, key, value, attn_mask: optional, rng: optional; dropout_p: Float, is_causal: Bool, scale: OptFloat, enable_gqa: Bool, stream: Int) -> (y) {
-    dispatch: Dispatch::Listed { overload: "" },
     infer:    &inferred,
     body:     composite_own(None, &expanded),
     rounding: ROUNDED,
