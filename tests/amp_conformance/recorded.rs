@@ -8,143 +8,37 @@ use tracecast::ir::Tracer;
 use tracecast::ir::ops::find;
 use tracecast::ir::policy::DeviceType;
 
+/// A list of names.
+macro_rules! names {
+    ($($name:tt)*) => { [$(stringify!($name)),*] };
+}
+
 /// The ops of the cases that are none here: some do not exist, and some are functions of several
 /// ops (`docs/ops.md` lists them).
-const ABSENT_OPS: &[&str] = &[
-    "_addmm_activation",
-    "_convolution",
-    "_grid_sampler_2d_cpu_fallback",
-    "_log_softmax",
-    "_lu_with_info",
-    "_native_multi_head_attention",
-    "_scaled_dot_product_flash_attention",
-    "_softmax",
-    "block_diag",
-    "cartesian_prod",
-    "celu",
-    "chain_matmul",
-    "cholesky_inverse",
-    "cholesky_solve",
-    "column_stack",
-    "constant_pad_nd",
-    "conv_tbc",
-    "corrcoef",
-    "count_nonzero",
-    "cov",
-    "ctc_loss",
-    "cudnn_convolution",
-    "cudnn_convolution_transpose",
-    "diag",
-    "dstack",
-    "equal",
-    "fake_quantize_per_tensor_affine",
-    "fft_fft",
-    "fft_fft2",
-    "fft_fftn",
-    "fft_hfft",
-    "fft_ifft",
-    "fft_ifft2",
-    "fft_ifftn",
-    "fft_ihfft",
-    "fft_irfft",
-    "fft_irfft2",
-    "fft_irfftn",
-    "fft_rfft",
-    "fft_rfft2",
-    "fft_rfftn",
-    "flip",
-    "fractional_max_pool2d",
-    "fractional_max_pool3d",
-    "frobenius_norm",
-    "geqrf",
-    "grid_sampler_2d",
-    "grid_sampler_3d",
-    "gru_cell",
-    "hardtanh",
-    "hstack",
-    "index_select",
-    "inner",
-    "instance_norm",
-    "inverse",
-    "kron",
-    "leaky_relu",
-    "linalg_cholesky",
-    "linalg_cholesky_ex",
-    "linalg_cond",
-    "linalg_det",
-    "linalg_eig",
-    "linalg_eigh",
-    "linalg_eigvals",
-    "linalg_eigvalsh",
-    "linalg_householder_product",
-    "linalg_inv",
-    "linalg_inv_ex",
-    "linalg_lstsq",
-    "linalg_matrix_norm",
-    "linalg_matrix_power",
-    "linalg_matrix_rank",
-    "linalg_matrix_sqrth",
-    "linalg_multi_dot",
-    "linalg_norm",
-    "linalg_qr",
-    "linalg_slogdet",
-    "linalg_solve",
-    "linalg_svd",
-    "linalg_svdvals",
-    "linalg_tensorinv",
-    "linalg_tensorsolve",
-    "lstm_cell",
-    "lu_solve",
-    "masked_fill",
-    "max",
-    "multilabel_margin_loss_forward",
-    "nanmean",
-    "nanquantile",
-    "native_batch_norm",
-    "native_group_norm",
-    "nll_loss2d",
-    "norm",
-    "nuclear_norm",
-    "orgqr",
-    "ormqr",
-    "outer",
-    "pdist",
-    "pinverse",
-    "pixel_shuffle",
-    "polar",
-    "rnn_relu_cell",
-    "rnn_tanh_cell",
-    "roll",
-    "round",
-    "select",
-    "selu",
-    "stft",
-    "svd",
-    "transpose",
-    "trapezoid",
-    "triangular_solve",
-    "tril",
-    "triu",
-    "true_divide",
-    "unfold",
-    "view_as_complex",
-    "vstack",
-];
+const ABSENT_OPS: &[&str] = &names! {
+    _addmm_activation _convolution _grid_sampler_2d_cpu_fallback _log_softmax _lu_with_info
+    _native_multi_head_attention _scaled_dot_product_flash_attention _softmax block_diag
+    cartesian_prod celu chain_matmul cholesky_inverse cholesky_solve column_stack constant_pad_nd
+    conv_tbc corrcoef count_nonzero cov ctc_loss cudnn_convolution cudnn_convolution_transpose diag
+    dstack equal fake_quantize_per_tensor_affine fft_fft fft_fft2 fft_fftn fft_hfft fft_ifft
+    fft_ifft2 fft_ifftn fft_ihfft fft_irfft fft_irfft2 fft_irfftn fft_rfft fft_rfft2 fft_rfftn flip
+    fractional_max_pool2d fractional_max_pool3d frobenius_norm geqrf grid_sampler_2d grid_sampler_3d
+    gru_cell hardtanh hstack index_select inner instance_norm inverse kron leaky_relu
+    linalg_cholesky linalg_cholesky_ex linalg_cond linalg_det linalg_eig linalg_eigh linalg_eigvals
+    linalg_eigvalsh linalg_householder_product linalg_inv linalg_inv_ex linalg_lstsq
+    linalg_matrix_norm linalg_matrix_power linalg_matrix_rank linalg_matrix_sqrth linalg_multi_dot
+    linalg_norm linalg_qr linalg_slogdet linalg_solve linalg_svd linalg_svdvals linalg_tensorinv
+    linalg_tensorsolve lstm_cell lu_solve masked_fill max multilabel_margin_loss_forward nanmean
+    nanquantile native_batch_norm native_group_norm nll_loss2d norm nuclear_norm orgqr ormqr outer
+    pdist pinverse pixel_shuffle polar rnn_relu_cell rnn_tanh_cell roll round select selu stft svd
+    transpose trapezoid triangular_solve tril triu true_divide unfold view_as_complex vstack
+};
 
 /// As [`ABSENT_OPS`], of calls that no case of our own file has: functions of matrices that take a
 /// decomposition, or a series whose length depends on the data.
-const ABSENT_ELSEWHERE: &[&str] = &[
-    "cholesky",
-    "det",
-    "linalg_lu",
-    "linalg_matrix_exp",
-    "linalg_pinv",
-    "logdet",
-    "lu_unpack",
-    "matrix_exp",
-    "qr",
-    "slogdet",
-];
+const ABSENT_ELSEWHERE: &[&str] = &names! {
+    cholesky det linalg_lu linalg_matrix_exp linalg_pinv logdet lu_unpack matrix_exp qr slogdet
+};
 
 /// The calls that have no form here, by their op with its overload, or by id, and why.
 const ABSENT_FORMS: &[(&str, &str)] = &[
@@ -178,24 +72,10 @@ const ABSENT_FORMS: &[(&str, &str)] = &[
 
 /// Ops whose kernels were recorded to take floats of two dtypes beside each other, with the dtype
 /// of the first as the result's. They are refused here: a row of `docs/parity.md`.
-const OF_ONE_DTYPE: &[&str] = &[
-    "addbmm",
-    "addmm",
-    "cdist",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "convolution",
-    "cross",
-    "index_add",
-    "index_copy",
-    "index_put",
-    "mm",
-    "mv",
-];
+const OF_ONE_DTYPE: &[&str] = &names! {
+    addbmm addmm cdist conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
+    convolution cross index_add index_copy index_put mm mv
+};
 
 /// Calls whose `out` is another here on purpose.
 const OTHERWISE: &[(&str, &str)] = &[

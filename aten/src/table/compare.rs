@@ -5,32 +5,19 @@ use tracecast_ir::ops::prelude::*;
 use tracecast_ir::{DType, Var};
 
 table! {
-    "eq.Scalar(Tensor self, Scalar other) -> Tensor" =>
-        (x: tensor, y: operand) x.eq(y);
-    "eq.Tensor(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: operand) x.eq(y);
-    "ne.Scalar(Tensor self, Scalar other) -> Tensor" =>
-        (x: tensor, y: operand) x.ne(y);
-    "ne.Tensor(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: operand) x.ne(y);
-    "lt.Scalar(Tensor self, Scalar other) -> Tensor" =>
-        (x: tensor, y: operand) x.lt(y);
-    "lt.Tensor(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: operand) x.lt(y);
-    "le.Scalar(Tensor self, Scalar other) -> Tensor" =>
-        (x: tensor, y: operand) x.le(y);
-    "le.Tensor(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: operand) x.le(y);
-    "gt.Scalar(Tensor self, Scalar other) -> Tensor" =>
-        (x: tensor, y: operand) x.gt(y);
-    "gt.Tensor(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: operand) x.gt(y);
-    "ge.Scalar(Tensor self, Scalar other) -> Tensor" =>
-        (x: tensor, y: operand) x.ge(y);
-    "ge.Tensor(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: operand) x.ge(y);
-    "equal(Tensor self, Tensor other) -> bool" =>
-        (x: tensor, y: tensor) x.equal(y);
+    "eq.Scalar(Tensor self, Scalar other) -> Tensor" => (x: tensor, y: operand) x.eq(y);
+    "eq.Tensor(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: operand) x.eq(y);
+    "ne.Scalar(Tensor self, Scalar other) -> Tensor" => (x: tensor, y: operand) x.ne(y);
+    "ne.Tensor(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: operand) x.ne(y);
+    "lt.Scalar(Tensor self, Scalar other) -> Tensor" => (x: tensor, y: operand) x.lt(y);
+    "lt.Tensor(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: operand) x.lt(y);
+    "le.Scalar(Tensor self, Scalar other) -> Tensor" => (x: tensor, y: operand) x.le(y);
+    "le.Tensor(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: operand) x.le(y);
+    "gt.Scalar(Tensor self, Scalar other) -> Tensor" => (x: tensor, y: operand) x.gt(y);
+    "gt.Tensor(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: operand) x.gt(y);
+    "ge.Scalar(Tensor self, Scalar other) -> Tensor" => (x: tensor, y: operand) x.ge(y);
+    "ge.Tensor(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: operand) x.ge(y);
+    "equal(Tensor self, Tensor other) -> bool" => (x: tensor, y: tensor) x.equal(y);
     "isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor" =>
         (x: tensor, y: tensor, relative: float, absolute: float, nan: flag) x.isclose(y, relative, absolute, nan);
     "allclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> bool" =>
@@ -49,8 +36,7 @@ table! {
         (x: tensor, dim: int, descending: flag) x.argsort(dim, descending);
     "argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor" =>
         (x: tensor, _stable: any, dim: int, descending: flag) x.argsort(dim, descending);
-    "msort(Tensor self) -> Tensor" =>
-        (x: tensor) x.msort();
+    "msort(Tensor self) -> Tensor" => (x: tensor) x.msort();
     "topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)" =>
         (x: tensor, k: int, dim: int, largest: flag) x.topk(k, dim, !largest);
     "kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)" =>

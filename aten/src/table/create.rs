@@ -47,8 +47,7 @@ table! {
         call (x: tensor, value: float) call.filled(&x.shape(), x.dtype(), value);
     "fill.Tensor(Tensor self, Tensor value) -> Tensor" =>
         (x: tensor, value: tensor) value.to(x.dtype()).expand_as(x);
-    "zero(Tensor self) -> Tensor" =>
-        call (x: tensor) call.filled(&x.shape(), x.dtype(), 0.0);
+    "zero(Tensor self) -> Tensor" => call (x: tensor) call.filled(&x.shape(), x.dtype(), 0.0);
     "scalar_tensor(Scalar s, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
         call (value: float, dtype: some_dtype) call.filled(&[], dtype.unwrap_or(DType::F32), value);
     "zeros(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>

@@ -19,16 +19,11 @@ table! {
         (x: tensor, y: tensor, alpha: float) if alpha == 1.0 { y.sub(x) } else { y.add_scaled(x, -alpha) };
     "rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor" =>
         (x: tensor, y: number, alpha: float) if alpha == 1.0 { x.neg().add(y) } else { y.beside(x).add_scaled(x, -alpha) };
-    "mul.Tensor(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: operand) x.mul(y);
-    "mul.Scalar(Tensor self, Scalar other) -> Tensor" =>
-        (x: tensor, y: operand) x.mul(y);
-    "div.Tensor(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: operand) x.div(y);
-    "div.Scalar(Tensor self, Scalar other) -> Tensor" =>
-        (x: tensor, y: operand) x.div(y);
-    "true_divide.Tensor(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: operand) x.div(y);
+    "mul.Tensor(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: operand) x.mul(y);
+    "mul.Scalar(Tensor self, Scalar other) -> Tensor" => (x: tensor, y: operand) x.mul(y);
+    "div.Tensor(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: operand) x.div(y);
+    "div.Scalar(Tensor self, Scalar other) -> Tensor" => (x: tensor, y: operand) x.div(y);
+    "true_divide.Tensor(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: operand) x.div(y);
     "div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor" =>
         (x: tensor, y: operand, mode: some_text) rounded(x, y, mode.as_deref());
     "div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor" =>
@@ -37,36 +32,28 @@ table! {
         (x: tensor, y: operand) x.floor_divide(y);
     "floor_divide.Scalar(Tensor self, Scalar other) -> Tensor" =>
         (x: tensor, y: operand) x.floor_divide(y);
-    "fmod.Scalar(Tensor self, Scalar other) -> Tensor" =>
-        (x: tensor, y: operand) x.fmod(y);
-    "fmod.Tensor(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: operand) x.fmod(y);
+    "fmod.Scalar(Tensor self, Scalar other) -> Tensor" => (x: tensor, y: operand) x.fmod(y);
+    "fmod.Tensor(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: operand) x.fmod(y);
     "remainder.Scalar(Tensor self, Scalar other) -> Tensor" =>
         (x: tensor, y: operand) x.remainder(y);
     "remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
         (x: operand, y: tensor) f::remainder(x, y);
     "remainder.Tensor(Tensor self, Tensor other) -> Tensor" =>
         (x: tensor, y: operand) x.remainder(y);
-    "pow.Scalar(Scalar self, Tensor exponent) -> Tensor" =>
-        (x: operand, y: tensor) f::pow(x, y);
-    "pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" =>
-        (x: tensor, y: operand) x.pow(y);
-    "pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" =>
-        (x: tensor, y: operand) x.pow(y);
+    "pow.Scalar(Scalar self, Tensor exponent) -> Tensor" => (x: operand, y: tensor) f::pow(x, y);
+    "pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" => (x: tensor, y: operand) x.pow(y);
+    "pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" => (x: tensor, y: operand) x.pow(y);
     "float_power.Scalar(Scalar self, Tensor exponent) -> Tensor" =>
         (x: operand, y: tensor) f::float_power(x, y);
     "float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" =>
         (x: tensor, y: operand) x.float_power(y);
     "float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" =>
         (x: tensor, y: operand) x.float_power(y);
-    "xlogy.Scalar_Other(Tensor self, Scalar other) -> Tensor" =>
-        (x: tensor, y: operand) x.xlogy(y);
+    "xlogy.Scalar_Other(Tensor self, Scalar other) -> Tensor" => (x: tensor, y: operand) x.xlogy(y);
     "xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor" =>
         (x: operand, y: tensor) f::xlogy(x, y);
-    "xlogy.Tensor(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: operand) x.xlogy(y);
-    "special_xlog1py(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: operand) x.xlog1py(y);
+    "xlogy.Tensor(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: operand) x.xlogy(y);
+    "special_xlog1py(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: operand) x.xlog1py(y);
     "special_xlog1py.other_scalar(Tensor self, Scalar other) -> Tensor" =>
         (x: tensor, y: operand) x.xlog1py(y);
     "special_xlog1py.self_scalar(Scalar self, Tensor other) -> Tensor" =>
@@ -83,10 +70,8 @@ table! {
         (x: tensor, y: operand) x.bitwise_or(y);
     "bitwise_or.Tensor(Tensor self, Tensor other) -> Tensor" =>
         (x: tensor, y: operand) x.bitwise_or(y);
-    "__or__.Scalar(Tensor self, Scalar other) -> Tensor" =>
-        (x: tensor, y: operand) x.bitwise_or(y);
-    "__or__.Tensor(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: operand) x.bitwise_or(y);
+    "__or__.Scalar(Tensor self, Scalar other) -> Tensor" => (x: tensor, y: operand) x.bitwise_or(y);
+    "__or__.Tensor(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: operand) x.bitwise_or(y);
     "bitwise_xor.Scalar(Tensor self, Scalar other) -> Tensor" =>
         (x: tensor, y: operand) x.bitwise_xor(y);
     "bitwise_xor.Tensor(Tensor self, Tensor other) -> Tensor" =>
@@ -107,46 +92,26 @@ table! {
         (x: tensor, y: operand) x.bitwise_right_shift(y);
     "__rshift__.Scalar(Tensor self, Scalar other) -> Tensor" =>
         (x: tensor, y: operand) x.bitwise_right_shift(y);
-    "gcd(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.gcd(y);
-    "lcm(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.lcm(y);
-    "logical_and(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.logical_and(y);
-    "logical_or(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.logical_or(y);
-    "logical_xor(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.logical_xor(y);
-    "maximum(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.maximum(y);
-    "max.other(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.maximum(y);
-    "minimum(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.minimum(y);
-    "min.other(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.minimum(y);
-    "fmax(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.fmax(y);
-    "fmin(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.fmin(y);
-    "copysign.Scalar(Tensor self, Scalar other) -> Tensor" =>
-        (x: tensor, y: operand) x.copysign(y);
-    "copysign.Tensor(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: operand) x.copysign(y);
-    "atan2(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.atan2(y);
-    "hypot(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.hypot(y);
-    "heaviside(Tensor self, Tensor values) -> Tensor" =>
-        (x: tensor, y: tensor) x.heaviside(y);
-    "ldexp.Tensor(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.ldexp(y);
-    "logaddexp(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.logaddexp(y);
-    "logaddexp2(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.logaddexp2(y);
-    "nextafter(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.nextafter(y);
+    "gcd(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.gcd(y);
+    "lcm(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.lcm(y);
+    "logical_and(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.logical_and(y);
+    "logical_or(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.logical_or(y);
+    "logical_xor(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.logical_xor(y);
+    "maximum(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.maximum(y);
+    "max.other(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.maximum(y);
+    "minimum(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.minimum(y);
+    "min.other(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.minimum(y);
+    "fmax(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.fmax(y);
+    "fmin(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.fmin(y);
+    "copysign.Scalar(Tensor self, Scalar other) -> Tensor" => (x: tensor, y: operand) x.copysign(y);
+    "copysign.Tensor(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: operand) x.copysign(y);
+    "atan2(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.atan2(y);
+    "hypot(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.hypot(y);
+    "heaviside(Tensor self, Tensor values) -> Tensor" => (x: tensor, y: tensor) x.heaviside(y);
+    "ldexp.Tensor(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.ldexp(y);
+    "logaddexp(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.logaddexp(y);
+    "logaddexp2(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.logaddexp2(y);
+    "nextafter(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.nextafter(y);
     "addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor" =>
         (x: tensor, a: tensor, b: tensor, value: float) x.addcdiv(a, b, value);
     "addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor" =>

@@ -31,8 +31,7 @@ table! {
         (x: tensor, dim: int, index: tensor, source: tensor, reduce: text, own: flag) x.index_reduce(index, source, dim, Some(&reduce), own);
     "index_select(Tensor self, int dim, Tensor index) -> Tensor" =>
         (x: tensor, dim: int, index: tensor) x.index_select(dim, index);
-    "take(Tensor self, Tensor index) -> Tensor" =>
-        (x: tensor, index: tensor) x.take(index);
+    "take(Tensor self, Tensor index) -> Tensor" => (x: tensor, index: tensor) x.take(index);
     "take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor" =>
         (x: tensor, index: tensor, dim: some_int) x.take_along_dim(index, dim);
     "put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor" =>
@@ -57,10 +56,8 @@ table! {
         (x: tensor, src: tensor, offset: int, a: int, b: int) x.diagonal_scatter(src, offset, a, b);
     "as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor" =>
         (x: tensor, src: tensor, sizes: ints, strides: ints, offset: some_int) strided(x, src, &sizes, &strides, offset.unwrap_or(0))?;
-    "nonzero(Tensor self) -> Tensor" =>
-        (x: tensor) x.nonzero();
-    "argwhere(Tensor self) -> Tensor" =>
-        (x: tensor) x.argwhere();
+    "nonzero(Tensor self) -> Tensor" => (x: tensor) x.nonzero();
+    "argwhere(Tensor self) -> Tensor" => (x: tensor) x.argwhere();
     "masked_select(Tensor self, Tensor mask) -> Tensor" =>
         (x: tensor, mask: tensor) x.masked_select(mask);
     "one_hot(Tensor self, int num_classes=-1) -> Tensor" =>

@@ -9,18 +9,12 @@ use tracecast_ir::ops::prelude::*;
 table! {
     "linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor" =>
         (x: tensor, weight: tensor, bias: some_tensor) x.linear(weight, bias);
-    "matmul(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.matmul(y);
-    "mm(Tensor self, Tensor mat2) -> Tensor" =>
-        (x: tensor, y: tensor) x.mm(y);
-    "bmm(Tensor self, Tensor mat2) -> Tensor" =>
-        (x: tensor, y: tensor) x.bmm(y);
-    "mv(Tensor self, Tensor vec) -> Tensor" =>
-        (x: tensor, y: tensor) x.mv(y);
-    "dot(Tensor self, Tensor tensor) -> Tensor" =>
-        (x: tensor, y: tensor) x.dot(y);
-    "vdot(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.vdot(y);
+    "matmul(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.matmul(y);
+    "mm(Tensor self, Tensor mat2) -> Tensor" => (x: tensor, y: tensor) x.mm(y);
+    "bmm(Tensor self, Tensor mat2) -> Tensor" => (x: tensor, y: tensor) x.bmm(y);
+    "mv(Tensor self, Tensor vec) -> Tensor" => (x: tensor, y: tensor) x.mv(y);
+    "dot(Tensor self, Tensor tensor) -> Tensor" => (x: tensor, y: tensor) x.dot(y);
+    "vdot(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.vdot(y);
     "addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor" =>
         (x: tensor, a: tensor, b: tensor, beta: float, alpha: float) x.addmm(a, b, unless(beta, 1.0), unless(alpha, 1.0));
     "addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor" =>
@@ -31,12 +25,9 @@ table! {
         (x: tensor, a: tensor, b: tensor, beta: float, alpha: float) x.addbmm(a, b, unless(beta, 1.0), unless(alpha, 1.0));
     "baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor" =>
         (x: tensor, a: tensor, b: tensor, beta: float, alpha: float) x.baddbmm(a, b, unless(beta, 1.0), unless(alpha, 1.0));
-    "outer(Tensor self, Tensor vec2) -> Tensor" =>
-        (x: tensor, y: tensor) x.outer(y);
-    "inner(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.inner(y);
-    "kron(Tensor self, Tensor other) -> Tensor" =>
-        (x: tensor, y: tensor) x.kron(y);
+    "outer(Tensor self, Tensor vec2) -> Tensor" => (x: tensor, y: tensor) x.outer(y);
+    "inner(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.inner(y);
+    "kron(Tensor self, Tensor other) -> Tensor" => (x: tensor, y: tensor) x.kron(y);
     "tensordot(Tensor self, Tensor other, int[] dims_self, int[] dims_other) -> Tensor" =>
         (x: tensor, y: tensor, mine: ints, theirs: ints) x.tensordot(y, &mine, &theirs);
     "einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor" =>
@@ -49,10 +40,8 @@ table! {
         (x: tensor, y: tensor, dim: int) x.cross(y, dim);
     "linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor" =>
         (x: tensor, y: tensor, dim: int) x.linalg_vecdot(y, dim);
-    "linalg_matrix_power(Tensor self, int n) -> Tensor" =>
-        (x: tensor, n: int) x.matrix_power(n);
-    "linalg_multi_dot(Tensor[] tensors) -> Tensor" =>
-        (xs: tensors) f::multi_dot(&xs);
+    "linalg_matrix_power(Tensor self, int n) -> Tensor" => (x: tensor, n: int) x.matrix_power(n);
+    "linalg_multi_dot(Tensor[] tensors) -> Tensor" => (xs: tensors) f::multi_dot(&xs);
     "cdist(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor" =>
         (x: tensor, y: tensor, p: float) x.cdist(y, p);
     "dist(Tensor self, Tensor other, Scalar p=2) -> Tensor" =>

@@ -28,32 +28,26 @@ table! {
         (x: tensor, dim: some_int, keep: flag) x.argmax(dim.kept(keep));
     "argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
         (x: tensor, dim: some_int, keep: flag) x.argmin(dim.kept(keep));
-    "max(Tensor self) -> Tensor" =>
-        (x: tensor) x.amax(());
-    "min(Tensor self) -> Tensor" =>
-        (x: tensor) x.amin(());
+    "max(Tensor self) -> Tensor" => (x: tensor) x.amax(());
+    "min(Tensor self) -> Tensor" => (x: tensor) x.amin(());
     "max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)" =>
         (x: tensor, dim: int, keep: flag) x.max(dim.kept(keep));
     "min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)" =>
         (x: tensor, dim: int, keep: flag) x.min(dim.kept(keep));
-    "median(Tensor self) -> Tensor" =>
-        (x: tensor) x.median_of_all();
+    "median(Tensor self) -> Tensor" => (x: tensor) x.median_of_all();
     "median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)" =>
         (x: tensor, dim: int, keep: flag) x.median(dim.kept(keep));
-    "nanmedian(Tensor self) -> Tensor" =>
-        (x: tensor) x.nanmedian_of_all();
+    "nanmedian(Tensor self) -> Tensor" => (x: tensor) x.nanmedian_of_all();
     "nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)" =>
         (x: tensor, dim: int, keep: flag) x.nanmedian(dim.kept(keep));
     "mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)" =>
         (x: tensor, dim: int, keep: flag) x.mode(dim.kept(keep));
-    "all(Tensor self) -> Tensor" =>
-        (x: tensor) x.all(());
+    "all(Tensor self) -> Tensor" => (x: tensor) x.all(());
     "all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
         (x: tensor, dim: int, keep: flag) x.all(dim.kept(keep));
     "all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
         (x: tensor, dims: some_ints, keep: flag) x.all(all(dims).kept(keep));
-    "any(Tensor self) -> Tensor" =>
-        (x: tensor) x.any(());
+    "any(Tensor self) -> Tensor" => (x: tensor) x.any(());
     "any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
         (x: tensor, dim: int, keep: flag) x.any(dim.kept(keep));
     "any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
@@ -100,8 +94,7 @@ table! {
         (x: tensor, dim: int, dtype: some_dtype) x.cumsum([dim].dtype(dtype));
     "cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" =>
         (x: tensor, dim: int, dtype: some_dtype) x.cumprod([dim].dtype(dtype));
-    "logcumsumexp(Tensor self, int dim) -> Tensor" =>
-        (x: tensor, dim: int) x.logcumsumexp(dim);
+    "logcumsumexp(Tensor self, int dim) -> Tensor" => (x: tensor, dim: int) x.logcumsumexp(dim);
     "cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)" =>
         (x: tensor, dim: int) x.cummax(dim);
     "cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)" =>
@@ -116,8 +109,7 @@ table! {
         (x: tensor, order: float, dims: ints, keep: flag) matrix(x, order, &dims, keep)?;
     "linalg_matrix_norm.str_ord(Tensor self, str ord=\"fro\", int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
         (x: tensor, order: text, dims: ints, keep: flag) frobenius(x, &order, &dims, keep)?;
-    "trace(Tensor self) -> Tensor" =>
-        (x: tensor) x.trace();
+    "trace(Tensor self) -> Tensor" => (x: tensor) x.trace();
 }
 
 /// The axes, none of which means all.

@@ -24,52 +24,35 @@ table! {
         (x: tensor, shape: sizes) x.expand(&shape);
     "expand_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
         (x: tensor, other: tensor) x.expand_as(other);
-    "permute(Tensor(a) self, int[] dims) -> Tensor(a)" =>
-        (x: tensor, dims: ints) x.permute(&dims);
+    "permute(Tensor(a) self, int[] dims) -> Tensor(a)" => (x: tensor, dims: ints) x.permute(&dims);
     "transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)" =>
         (x: tensor, a: int, b: int) x.transpose(a, b);
-    "t(Tensor(a) self) -> Tensor(a)" =>
-        (x: tensor) matrix(x);
-    "numpy_T(Tensor(a) self) -> Tensor(a)" =>
-        (x: tensor) reversed(x);
-    "mT(Tensor(a) self) -> Tensor(a)" =>
-        (x: tensor) x.m_t();
+    "t(Tensor(a) self) -> Tensor(a)" => (x: tensor) matrix(x);
+    "numpy_T(Tensor(a) self) -> Tensor(a)" => (x: tensor) reversed(x);
+    "mT(Tensor(a) self) -> Tensor(a)" => (x: tensor) x.m_t();
     "movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)" =>
         (x: tensor, from: int, to: int) x.movedim(&[from], &[to]);
     "movedim.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)" =>
         (x: tensor, from: ints, to: ints) x.movedim(&from, &to);
-    "squeeze(Tensor(a) self) -> Tensor(a)" =>
-        (x: tensor) x.squeeze(&[]);
-    "squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)" =>
-        (x: tensor, dim: int) x.squeeze(&[dim]);
+    "squeeze(Tensor(a) self) -> Tensor(a)" => (x: tensor) x.squeeze(&[]);
+    "squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)" => (x: tensor, dim: int) x.squeeze(&[dim]);
     "squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)" =>
         (x: tensor, dims: ints) if dims.is_empty() { x } else { x.squeeze(&dims) };
-    "unsqueeze(Tensor(a) self, int dim) -> Tensor(a)" =>
-        (x: tensor, dim: int) x.unsqueeze(dim);
+    "unsqueeze(Tensor(a) self, int dim) -> Tensor(a)" => (x: tensor, dim: int) x.unsqueeze(dim);
     "flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)" =>
         (x: tensor, start: int, end: int) x.flatten(start, end);
     "unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)" =>
         (x: tensor, dim: int, sizes: ints) x.unflatten(dim, &sizes);
-    "ravel(Tensor(a) self) -> Tensor(a)" =>
-        (x: tensor) x.ravel();
-    "atleast_1d(Tensor self) -> Tensor" =>
-        (x: tensor) x.at_least(1);
-    "atleast_2d(Tensor self) -> Tensor" =>
-        (x: tensor) x.at_least(2);
-    "atleast_3d(Tensor self) -> Tensor" =>
-        (x: tensor) x.at_least(3);
-    "alias(Tensor(a) self) -> Tensor(a)" =>
-        (x: tensor) x;
-    "contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)" =>
-        (x: tensor) x;
-    "clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor" =>
-        (x: tensor) x;
-    "lift_fresh_copy(Tensor self) -> Tensor" =>
-        (x: tensor) x;
-    "lift_fresh(Tensor(a) self) -> Tensor(a)" =>
-        (x: tensor) x;
-    "detach(Tensor(a) self) -> Tensor(a)" =>
-        (x: tensor) x.detach();
+    "ravel(Tensor(a) self) -> Tensor(a)" => (x: tensor) x.ravel();
+    "atleast_1d(Tensor self) -> Tensor" => (x: tensor) x.at_least(1);
+    "atleast_2d(Tensor self) -> Tensor" => (x: tensor) x.at_least(2);
+    "atleast_3d(Tensor self) -> Tensor" => (x: tensor) x.at_least(3);
+    "alias(Tensor(a) self) -> Tensor(a)" => (x: tensor) x;
+    "contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)" => (x: tensor) x;
+    "clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor" => (x: tensor) x;
+    "lift_fresh_copy(Tensor self) -> Tensor" => (x: tensor) x;
+    "lift_fresh(Tensor(a) self) -> Tensor(a)" => (x: tensor) x;
+    "detach(Tensor(a) self) -> Tensor(a)" => (x: tensor) x.detach();
     "copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor" =>
         (x: tensor, from: tensor) from.to(x.dtype()).expand_as(x);
     "to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" =>
@@ -142,30 +125,23 @@ table! {
         call (xs: tensors) joined("dstack", call, &xs, f::dstack)?;
     "column_stack(Tensor[] tensors) -> Tensor" =>
         call (xs: tensors) joined("column_stack", call, &xs, f::column_stack)?;
-    "block_diag(Tensor[] tensors) -> Tensor" =>
-        (xs: tensors) f::block_diag(&xs);
-    "broadcast_tensors(Tensor[] tensors) -> Tensor[]" =>
-        (xs: tensors) f::broadcast_tensors(&xs);
+    "block_diag(Tensor[] tensors) -> Tensor" => (xs: tensors) f::block_diag(&xs);
+    "broadcast_tensors(Tensor[] tensors) -> Tensor[]" => (xs: tensors) f::broadcast_tensors(&xs);
     "meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]" =>
         (xs: tensors, indexing: text) f::meshgrid(&xs, indexing == "xy");
-    "meshgrid(Tensor[] tensors) -> Tensor[]" =>
-        (xs: tensors) f::meshgrid(&xs, false);
+    "meshgrid(Tensor[] tensors) -> Tensor[]" => (xs: tensors) f::meshgrid(&xs, false);
     "repeat(Tensor self, SymInt[] repeats) -> Tensor" =>
         (x: tensor, repeats: ints) x.repeat(&repeats);
-    "tile(Tensor self, SymInt[] dims) -> Tensor" =>
-        (x: tensor, dims: ints) x.tile(&dims);
+    "tile(Tensor self, SymInt[] dims) -> Tensor" => (x: tensor, dims: ints) x.tile(&dims);
     "repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor" =>
         (x: tensor, repeats: int, dim: some_int, _size: any) x.repeat_interleave(repeats, dim);
     "repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor" =>
         (x: tensor, repeats: tensor, _dim: any, _size: any) x.repeat_interleave_by(repeats);
     "sum_to_size(Tensor self, SymInt[] size) -> Tensor" =>
         (x: tensor, sizes: ints) x.sum_to_size(&sizes);
-    "flip(Tensor self, int[] dims) -> Tensor" =>
-        (x: tensor, dims: ints) x.flip(&dims);
-    "fliplr(Tensor self) -> Tensor" =>
-        (x: tensor) x.fliplr();
-    "flipud(Tensor self) -> Tensor" =>
-        (x: tensor) x.flipud();
+    "flip(Tensor self, int[] dims) -> Tensor" => (x: tensor, dims: ints) x.flip(&dims);
+    "fliplr(Tensor self) -> Tensor" => (x: tensor) x.fliplr();
+    "flipud(Tensor self) -> Tensor" => (x: tensor) x.flipud();
     "roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor" =>
         (x: tensor, shifts: ints, dims: ints) x.roll(&shifts, &dims);
     "rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor" =>
@@ -180,20 +156,15 @@ table! {
         (x: tensor, factor: int) x.pixel_shuffle(factor);
     "pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor" =>
         (x: tensor, factor: int) x.pixel_unshuffle(factor);
-    "diag(Tensor self, int diagonal=0) -> Tensor" =>
-        (x: tensor, diagonal: int) x.diag(diagonal);
+    "diag(Tensor self, int diagonal=0) -> Tensor" => (x: tensor, diagonal: int) x.diag(diagonal);
     "diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor" =>
         (x: tensor, offset: int, a: int, b: int) x.diag_embed(offset, a, b);
-    "diagflat(Tensor self, int offset=0) -> Tensor" =>
-        (x: tensor, offset: int) x.diagflat(offset);
-    "tril(Tensor self, SymInt diagonal=0) -> Tensor" =>
-        (x: tensor, diagonal: int) x.tril(diagonal);
-    "triu(Tensor self, SymInt diagonal=0) -> Tensor" =>
-        (x: tensor, diagonal: int) x.triu(diagonal);
+    "diagflat(Tensor self, int offset=0) -> Tensor" => (x: tensor, offset: int) x.diagflat(offset);
+    "tril(Tensor self, SymInt diagonal=0) -> Tensor" => (x: tensor, diagonal: int) x.tril(diagonal);
+    "triu(Tensor self, SymInt diagonal=0) -> Tensor" => (x: tensor, diagonal: int) x.triu(diagonal);
     "sym_size.int(Tensor self, int dim) -> SymInt" =>
         (x: tensor, dim: int) x.size(x.shape().axis(dim)?);
-    "sym_numel(Tensor self) -> SymInt" =>
-        (x: tensor) x.ty().numel();
+    "sym_numel(Tensor self) -> SymInt" => (x: tensor) x.ty().numel();
 }
 
 /// The axes of a tensor of at most two in reverse.
