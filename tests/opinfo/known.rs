@@ -28,330 +28,131 @@ impl fmt::Display for Part {
     }
 }
 
-/// A row of the page and the differences that it names.
+/// A row of the page and a difference that it names.
 pub(crate) struct Known {
     /// The first cell of the row.
     pub(crate) row: &'static str,
-    /// The operators.
-    ops: &'static [&'static str],
-    /// The dtypes; empty for all.
-    dtypes: &'static [&'static str],
     part: Part,
     /// What differs in results and gradients.
     what: Option<What>,
+    /// The dtypes; empty for all.
+    dtypes: &'static [&'static str],
+    /// The operators.
+    ops: &'static [&'static str],
     /// True if PyTorch promises nothing there.
     pub(crate) is_free: bool,
 }
 
-/// The rows.
-const ALL: &[Known] = &[
-    Known {
-        row: "a float cast to an integer dtype that does not hold it",
-        ops: &["byte", "int", "long"],
-        dtypes: &["f16", "bf16", "f32", "f64"],
-        part: Part::Out,
-        what: Some(What::Numbers),
-        is_free: true,
-    },
-    Known {
-        row: "`-0.0` and numbers that become it in `relu` and other functions",
-        ops: &["logaddexp2", "relu", "relu6", "softshrink"],
-        dtypes: &[],
-        part: Part::Out,
-        what: Some(What::SignsOfZero),
-        is_free: true,
-    },
-    Known {
-        row: "`maximum` and `minimum` of `0.0` and `-0.0`",
-        ops: &["fmax", "fmin", "max", "maximum", "minimum"],
-        dtypes: &[],
-        part: Part::Out,
-        what: Some(What::SignsOfZero),
-        is_free: false,
-    },
-    Known {
-        row: "a logarithm of `softmax` next to zero, in 16 bits",
-        ops: &["log_softmax"],
-        dtypes: &["bf16"],
-        part: Part::Out,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "a tensor of more than 64 axes",
-        ops: &["amax", "amin", "aminmax"],
-        dtypes: &[],
-        part: Part::Taken,
-        what: None,
-        is_free: true,
-    },
-    Known {
-        row: "the mean of infinities beside `var` and `std`",
-        ops: &["var_mean", "std_mean"],
-        dtypes: &[],
-        part: Part::Out,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "losses that PyTorch computes op by op in 16 bits",
-        ops: &["soft_margin_loss", "hinge_embedding_loss"],
-        dtypes: &["f16", "bf16"],
-        part: Part::Out,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "losses that PyTorch computes op by op in 16 bits",
-        ops: &["soft_margin_loss", "hinge_embedding_loss"],
-        dtypes: &["f16", "bf16"],
-        part: Part::Grad,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "`addbmm` in 16 bits",
-        ops: &["addbmm"],
-        dtypes: &[],
-        part: Part::Out,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "gradients of `xlogy` and `normalize` in f16",
-        ops: &["xlogy", "normalize"],
-        dtypes: &["f16"],
-        part: Part::Grad,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "gradients of special functions at poles and infinities",
-        ops: &["logit"],
-        dtypes: &["f16"],
-        part: Part::Grad,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "gradients of special functions at poles and infinities",
-        ops: &["special.log_ndtr", "special.erfcx"],
-        dtypes: &[],
-        part: Part::Grad,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "`bilinear` under autocast",
-        ops: &["bilinear"],
-        dtypes: &["f32"],
-        part: Part::Out,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "gradients of `cumprod` and `logcumsumexp` beside infinities and NaN",
-        ops: &["cumprod"],
-        dtypes: &["f16", "f32"],
-        part: Part::Grad,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "gradients of `cumprod` and `logcumsumexp` beside infinities and NaN",
-        ops: &["logcumsumexp"],
-        dtypes: &["f16", "bf16", "f64"],
-        part: Part::Grad,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "gradients of `Conv3d` that are sums of large terms",
-        ops: &["nn.Conv3d"],
-        dtypes: &["f32"],
-        part: Part::Grad,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "running means in 16 bits",
-        ops: &["native_batch_norm"],
-        dtypes: &["f16", "bf16"],
-        part: Part::Out,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "norms of a group of one number",
-        ops: &["group_norm"],
-        dtypes: &["f32"],
-        part: Part::Out,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "norms of a group of one number",
-        ops: &["group_norm"],
-        dtypes: &["f32"],
-        part: Part::Grad,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "gradients of sources that meet at a place in `scatter` and `index_copy`",
-        ops: &["scatter", "index_copy", "index_put", "put"],
-        dtypes: &[],
-        part: Part::Grad,
-        what: Some(What::Numbers),
-        is_free: true,
-    },
-    Known {
-        row: "what `multinomial` draws, and from what",
-        ops: &["multinomial"],
-        dtypes: &["f16"],
-        part: Part::Out,
-        what: Some(What::Numbers),
-        is_free: true,
-    },
-    Known {
-        row: "what `multinomial` draws, and from what",
-        ops: &["multinomial"],
-        dtypes: &[],
-        part: Part::Taken,
-        what: None,
-        is_free: false,
-    },
-    Known {
-        row: "convolutions in f16 under autocast",
-        ops: &["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"],
-        dtypes: &["f32"],
-        part: Part::Out,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
-        row: "convolutions in f16 under autocast",
-        ops: &["conv2d", "conv_transpose1d", "conv_transpose2d"],
-        dtypes: &["f32"],
-        part: Part::Grad,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-];
+impl Known {
+    fn names(&self, case: &Case, part: Part, difference: Option<&Difference>) -> bool {
+        let (_, dtype) = case.entry();
+        self.part == part
+            && self.what == difference.map(|d| d.what)
+            && self.ops.contains(&case.op.as_str())
+            && (self.dtypes.is_empty() || self.dtypes.contains(&dtype))
+    }
+}
 
-const POLES: &str = "gradients of special functions at poles and infinities";
-const STEPS: &str = "what overflows or underflows in a step between the operands and the result";
-const NARROW: &str = "losses that PyTorch computes op by op in 16 bits";
-const TARGETS: &str = "gradients of targets and losses where a logarithm is infinite";
-const SIGNS: &str = "`-0.0` and numbers that become it in `relu` and other functions";
-const NAN_ROWS: &str = "norms and distances of rows that hold NaN";
+/// Differences: the first cell of the row, which part differs and what of it, in which dtypes of
+/// which operators.
+macro_rules! rows {
+    ($($row:literal: [$part:ident $($what:ident)?] $(($free:ident))? $(of [$($dtype:literal)+])? in [$($op:literal)+];)+) => {
+        [$(Known {
+            row: $row,
+            part: Part::$part,
+            what: [$(What::$what)?].first().copied(),
+            dtypes: &[$($($dtype),+)?],
+            ops: &[$($op),+],
+            is_free: <[&str]>::len(&[$(stringify!($free))?]) == 1,
+        }),+]
+    };
+}
 
-/// A row of the page, the part and what of it differs, in which dtypes, all if there are none, and
-/// of which operators.
-type End = (&'static str, Part, What, &'static [&'static str], &'static [&'static str]);
+/// What differs in the calls of the samples.
+const ALL: &[Known] = &rows! {
+    "a float cast to an integer dtype that does not hold it":
+        [Out Numbers] (free) of ["f16" "bf16" "f32" "f64"] in ["byte" "int" "long"];
+    "`-0.0` and numbers that become it in `relu` and other functions":
+        [Out SignsOfZero] (free) in ["logaddexp2" "relu" "relu6" "softshrink"];
+    "`maximum` and `minimum` of `0.0` and `-0.0`":
+        [Out SignsOfZero] in ["fmax" "fmin" "max" "maximum" "minimum"];
+    "a logarithm of `softmax` next to zero, in 16 bits":
+        [Out Numbers] of ["bf16"] in ["log_softmax"];
+    "a tensor of more than 64 axes": [Taken] (free) in ["amax" "amin" "aminmax"];
+    "the mean of infinities beside `var` and `std`": [Out Numbers] in ["var_mean" "std_mean"];
+    "losses that PyTorch computes op by op in 16 bits":
+        [Out Numbers] of ["f16" "bf16"] in ["soft_margin_loss" "hinge_embedding_loss"];
+    "losses that PyTorch computes op by op in 16 bits":
+        [Grad Numbers] of ["f16" "bf16"] in ["soft_margin_loss" "hinge_embedding_loss"];
+    "`addbmm` in 16 bits": [Out Numbers] in ["addbmm"];
+    "gradients of `xlogy` and `normalize` in f16":
+        [Grad Numbers] of ["f16"] in ["xlogy" "normalize"];
+    "gradients of special functions at poles and infinities":
+        [Grad Numbers] of ["f16"] in ["logit"];
+    "gradients of special functions at poles and infinities":
+        [Grad Numbers] in ["special.log_ndtr" "special.erfcx"];
+    "`bilinear` under autocast": [Out Numbers] of ["f32"] in ["bilinear"];
+    "gradients of `cumprod` and `logcumsumexp` beside infinities and NaN":
+        [Grad Numbers] of ["f16" "f32"] in ["cumprod"];
+    "gradients of `cumprod` and `logcumsumexp` beside infinities and NaN":
+        [Grad Numbers] of ["f16" "bf16" "f64"] in ["logcumsumexp"];
+    "gradients of `Conv3d` that are sums of large terms":
+        [Grad Numbers] of ["f32"] in ["nn.Conv3d"];
+    "running means in 16 bits": [Out Numbers] of ["f16" "bf16"] in ["native_batch_norm"];
+    "norms of a group of one number": [Out Numbers] of ["f32"] in ["group_norm"];
+    "norms of a group of one number": [Grad Numbers] of ["f32"] in ["group_norm"];
+    "gradients of sources that meet at a place in `scatter` and `index_copy`":
+        [Grad Numbers] (free) in ["scatter" "index_copy" "index_put" "put"];
+    "what `multinomial` draws, and from what": [Out Numbers] (free) of ["f16"] in ["multinomial"];
+    "what `multinomial` draws, and from what": [Taken] in ["multinomial"];
+    "convolutions in f16 under autocast":
+        [Out Numbers] of ["f32"] in ["conv_transpose1d" "conv_transpose2d" "conv_transpose3d"];
+    "convolutions in f16 under autocast":
+        [Grad Numbers] of ["f32"] in ["conv2d" "conv_transpose1d" "conv_transpose2d"];
+};
 
 /// What else differs at the ends of domains, `ends.jsonl.gz`.
-const ENDS: &[End] = &[
-    (POLES, Part::Out, What::Numbers, &["f32", "f64"], &["digamma", "lgamma", "polygamma"]),
-    (
-        POLES,
-        Part::Grad,
-        What::Numbers,
-        &[],
-        &["digamma", "lgamma", "polygamma", "logit", "special.ndtri", "atan2", "hypot"],
-    ),
-    (
-        STEPS,
-        Part::Out,
-        What::Numbers,
-        &[],
-        &["gelu", "std", "var", "soft_margin_loss", "fmod", "remainder"],
-    ),
-    (
-        STEPS,
-        Part::Grad,
-        What::Numbers,
-        &[],
-        &["addcdiv", "addcmul", "div", "mse_loss", "rms_norm", "soft_margin_loss", "std", "var"],
-    ),
-    (
-        NARROW,
-        Part::Out,
-        What::Numbers,
-        &["f16", "bf16"],
-        &[
-            "binary_cross_entropy_with_logits",
-            "cosine_embedding_loss",
-            "cosine_similarity",
-            "kl_div",
-            "log_softmax",
-            "logit",
-            "poisson_nll_loss",
-            "pow",
-            "prod",
-            "renorm",
-            "triplet_margin_loss",
-        ],
-    ),
-    (NARROW, Part::Out, What::SignsOfZero, &["f16"], &["pow"]),
-    (
-        NARROW,
-        Part::Grad,
-        What::Numbers,
-        &["f16", "bf16"],
-        &[
-            "binary_cross_entropy",
-            "binary_cross_entropy_with_logits",
-            "cosine_embedding_loss",
-            "cosine_similarity",
-            "cross_entropy",
-            "gaussian_nll_loss",
-            "group_norm",
-            "layer_norm",
-            "log_softmax",
-            "logsumexp",
-            "margin_ranking_loss",
-            "poisson_nll_loss",
-            "pow",
-            "softsign",
-            "triplet_margin_loss",
-        ],
-    ),
-    (
-        TARGETS,
-        Part::Grad,
-        What::Numbers,
-        &[],
-        &["binary_cross_entropy", "kl_div", "poisson_nll_loss"],
-    ),
-    (SIGNS, Part::Out, What::SignsOfZero, &[], &["batch_norm", "nll_loss", "soft_margin_loss"]),
-    (
-        "`maximum` and `minimum` of `0.0` and `-0.0`",
-        Part::Out,
-        What::SignsOfZero,
-        &[],
-        &["clamp", "clamp_max", "clamp_min"],
-    ),
-    (
-        "gradients of `cumprod` and `logcumsumexp` beside infinities and NaN",
-        Part::Grad,
-        What::Numbers,
-        &[],
-        &["cumprod", "logcumsumexp"],
-    ),
-    (
-        NAN_ROWS,
-        Part::Grad,
-        What::Numbers,
-        &[],
-        &["clamp", "linalg.vector_norm", "pairwise_distance", "renorm"],
-    ),
-    ("`quantile` between a number and infinity", Part::Out, What::Numbers, &[], &["quantile"]),
-];
+const ENDS: &[Known] = &rows! {
+    "gradients of special functions at poles and infinities":
+        [Out Numbers] of ["f32" "f64"] in ["digamma" "lgamma" "polygamma"];
+    "gradients of special functions at poles and infinities":
+        [Grad Numbers] in ["digamma" "lgamma" "polygamma" "logit" "special.ndtri" "atan2" "hypot"];
+    "what overflows or underflows in a step between the operands and the result":
+        [Out Numbers] in ["gelu" "std" "var" "soft_margin_loss" "fmod" "remainder"];
+    "what overflows or underflows in a step between the operands and the result":
+        [Grad Numbers] in [
+            "addcdiv" "addcmul" "div" "mse_loss" "rms_norm" "soft_margin_loss" "std" "var"
+        ];
+    "losses that PyTorch computes op by op in 16 bits":
+        [Out Numbers] of ["f16" "bf16"] in [
+            "binary_cross_entropy_with_logits" "cosine_embedding_loss" "cosine_similarity"
+            "kl_div" "log_softmax" "logit" "poisson_nll_loss" "pow" "prod" "renorm"
+            "triplet_margin_loss"
+        ];
+    "losses that PyTorch computes op by op in 16 bits": [Out SignsOfZero] of ["f16"] in ["pow"];
+    "losses that PyTorch computes op by op in 16 bits":
+        [Grad Numbers] of ["f16" "bf16"] in [
+            "binary_cross_entropy" "binary_cross_entropy_with_logits" "cosine_embedding_loss"
+            "cosine_similarity" "cross_entropy" "gaussian_nll_loss" "group_norm" "layer_norm"
+            "log_softmax" "logsumexp" "margin_ranking_loss" "poisson_nll_loss" "pow" "softsign"
+            "triplet_margin_loss"
+        ];
+    "gradients of targets and losses where a logarithm is infinite":
+        [Grad Numbers] in ["binary_cross_entropy" "kl_div" "poisson_nll_loss"];
+    "`-0.0` and numbers that become it in `relu` and other functions":
+        [Out SignsOfZero] in ["batch_norm" "nll_loss" "soft_margin_loss"];
+    "`maximum` and `minimum` of `0.0` and `-0.0`":
+        [Out SignsOfZero] in ["clamp" "clamp_max" "clamp_min"];
+    "gradients of `cumprod` and `logcumsumexp` beside infinities and NaN":
+        [Grad Numbers] in ["cumprod" "logcumsumexp"];
+    "norms and distances of rows that hold NaN":
+        [Grad Numbers] in ["clamp" "linalg.vector_norm" "pairwise_distance" "renorm"];
+    "`quantile` between a number and infinity": [Out Numbers] in ["quantile"];
+};
 
 /// The first cells of all rows.
 pub(crate) fn rows() -> impl Iterator<Item = &'static str> {
-    ALL.iter().map(|known| known.row).chain(ENDS.iter().map(|(row, ..)| *row))
+    ALL.iter().chain(ENDS).map(|known| known.row)
 }
 
 /// The row that names a difference at the end of a domain.
@@ -360,14 +161,8 @@ pub(crate) fn at_the_end(
     part: Part,
     difference: Option<&Difference>,
 ) -> Option<&'static str> {
-    let (entry, dtype) = case.entry();
-    let found = ENDS.iter().find(|(_, of, what, dtypes, ops)| {
-        *of == part
-            && Some(*what) == difference.map(|d| d.what)
-            && ops.contains(&case.op.as_str())
-            && (dtypes.is_empty() || dtypes.contains(&dtype))
-    });
-    found.filter(|_| entry.starts_with("ends.")).map(|(row, ..)| *row)
+    let found = ENDS.iter().find(|known| known.names(case, part, difference));
+    found.filter(|_| case.entry().0.starts_with("ends.")).map(|known| known.row)
 }
 
 /// The row that names a difference.
@@ -376,11 +171,5 @@ pub(crate) fn known(
     part: Part,
     difference: Option<&Difference>,
 ) -> Option<&'static Known> {
-    let (_, dtype) = case.entry();
-    ALL.iter().find(|known| {
-        known.part == part
-            && known.what == difference.map(|d| d.what)
-            && known.ops.contains(&case.op.as_str())
-            && (known.dtypes.is_empty() || known.dtypes.contains(&dtype))
-    })
+    ALL.iter().find(|known| known.names(case, part, difference))
 }
