@@ -4,6 +4,7 @@ use crate::compile::{SizedProgram, compile_sized};
 use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::options::Options;
+use crate::setters::setters;
 use crate::trace::{Trace, Types};
 use std::cmp::Ordering;
 use tracecast_ir::kernel::philox;
@@ -33,18 +34,11 @@ impl Sampling {
         Sampling { temperature, seed, ..Sampling::greedy() }
     }
 
-    /// Draws among the `k` likeliest tokens.
-    #[must_use]
-    pub fn top_k(mut self, k: usize) -> Self {
-        self.top_k = k;
-        self
-    }
-
-    /// Among the fewest of the likeliest whose probabilities sum up to `p`.
-    #[must_use]
-    pub fn top_p(mut self, p: f64) -> Self {
-        self.top_p = p;
-        self
+    setters! {
+        /// Draws among the `k` likeliest tokens.
+        top_k(k: usize) => top_k = k;
+        /// Among the fewest of the likeliest whose probabilities sum up to `p`.
+        top_p(p: f64) => top_p = p;
     }
 
     /// The token that these scores give as number `number`; scores that are no number are never

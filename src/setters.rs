@@ -5,7 +5,7 @@
 /// `eps(eps: f64) => settings.eps = eps;` is `pub fn eps(mut self, eps: f64) -> Self`, which
 /// assigns `self.settings.eps`. The documentation of a method stands above it.
 macro_rules! setters {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) => $($field:ident).+ = $value:expr;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) => $($field:tt).+ = $value:expr;)*) => {$(
         $(#[$doc])*
         #[must_use]
         pub fn $name(mut self $(, $arg: $ty)*) -> Self {

@@ -5,6 +5,7 @@
 //! region is a cache scope of its own, also when it is switched off. Under policies with
 //! [parity](tracecast_ir::policy::parity) a region is an object as in PyTorch instead.
 
+use crate::setters::setters;
 use crate::trace::Trace;
 use std::cell::RefCell;
 use std::panic::Location;
@@ -58,25 +59,13 @@ impl Autocast {
         Autocast { device: device.into(), dtype: None, enabled: true, cache: None }
     }
 
-    /// With this low dtype.
-    #[must_use]
-    pub fn dtype(mut self, dtype: DType) -> Self {
-        self.dtype = Some(dtype);
-        self
-    }
-
-    /// Switched on or off; off is an island without autocast.
-    #[must_use]
-    pub fn enabled(mut self, enabled: bool) -> Self {
-        self.enabled = enabled;
-        self
-    }
-
-    /// With or without one shared cast per weight; as the surrounding region if not said.
-    #[must_use]
-    pub fn cache(mut self, cache: bool) -> Self {
-        self.cache = Some(cache);
-        self
+    setters! {
+        /// With this low dtype.
+        dtype(dtype: DType) => dtype = Some(dtype);
+        /// Switched on or off; off is an island without autocast.
+        enabled(enabled: bool) => enabled = enabled;
+        /// With or without one shared cast per weight; as the surrounding region if not said.
+        cache(cache: bool) => cache = Some(cache);
     }
 
     /// Records `body` inside the region.

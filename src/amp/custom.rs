@@ -5,6 +5,7 @@
 //! models, other values of the trace. Backward becomes part of the graph, see
 //! [`tracecast_ir::ops::custom`].
 
+use crate::setters::setters;
 use crate::trace::Trace;
 use tracecast_ir::ops::custom::{COTANGENT, CUSTOM_GRAD};
 use tracecast_ir::policy::{DeviceType, Region};
@@ -70,18 +71,11 @@ impl CustomGrad {
         CustomGrad::default()
     }
 
-    /// For regions of this device type alone, such as `cuda`.
-    #[must_use]
-    pub fn device(mut self, device: impl Into<String>) -> Self {
-        self.device = Some(device.into());
-        self
-    }
-
-    /// With floating point inputs cast to `dtype` inside a region.
-    #[must_use]
-    pub fn cast_inputs(mut self, dtype: DType) -> Self {
-        self.cast_inputs = Some(dtype);
-        self
+    setters! {
+        /// For regions of this device type alone, such as `cuda`.
+        device(device: impl Into<String>) => device = Some(device.into());
+        /// With floating point inputs cast to `dtype` inside a region.
+        cast_inputs(dtype: DType) => cast_inputs = Some(dtype);
     }
 
     /// Records a function of known numbers of inputs and results.

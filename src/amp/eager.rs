@@ -14,6 +14,7 @@ use crate::amp::{Scalable, ScalerError, ScalerOptions};
 use crate::cast_to::CastTo;
 use crate::eager::{DeviceTensor, Eager, EagerOptimizer, Gradient, Parameter, Scaling};
 use crate::error::Result;
+use crate::setters::setters;
 use std::sync::Arc;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
@@ -105,26 +106,20 @@ impl EagerScaler {
         Ok(EagerScaler { options, parity: false, sharded: false, init_tracker: 0, state, seen })
     }
 
-    /// With PyTorch's behaviour in every case. Otherwise flags of several devices or optimizers are
-    /// joined to 0 or 1 where PyTorch adds them; a fused step is prevented by any flag that is not
-    /// zero; one without gradients is refused; a state that lacks an entry changes nothing; a new
-    /// scale may be an integer.
-    #[must_use]
-    pub fn parity(mut self, parity: bool) -> Self {
-        self.parity = parity;
-        self
-    }
-
-    /// For training whose parameters are divided among processes, as PyTorch's `ShardedGradScaler`:
-    /// what is scaled keeps its dtype, f16 gradients are unscaled, repeated places of a sparse one
-    /// are added in f32, and an optimizer without gradients has a flag too. Between `unscale_` and
-    /// `step` each process gives its flags to the others: see
-    /// [`set_found_inf`](EagerScaler::set_found_inf). With `parity` the scale can grow to infinity,
-    /// and a fused optimizer that counts its steps is refused after an explicit `unscale_`.
-    #[must_use]
-    pub fn sharded(mut self, sharded: bool) -> Self {
-        self.sharded = sharded;
-        self
+    setters! {
+        /// With PyTorch's behaviour in every case. Otherwise flags of several devices or optimizers
+        /// are joined to 0 or 1 where PyTorch adds them; a fused step is prevented by any flag that
+        /// is not zero; one without gradients is refused; a state that lacks an entry changes
+        /// nothing; a new scale may be an integer.
+        parity(parity: bool) => parity = parity;
+        /// For training whose parameters are divided among processes, as PyTorch's
+        /// `ShardedGradScaler`: what is scaled keeps its dtype, f16 gradients are unscaled,
+        /// repeated places of a sparse one are added in f32, and an optimizer without gradients has
+        /// a flag too. Between `unscale_` and `step` each process gives its flags to the others:
+        /// see
+        /// [`set_found_inf`](EagerScaler::set_found_inf). With `parity` the scale can grow to infinity,
+        /// and a fused optimizer that counts its steps is refused after an explicit `unscale_`.
+        sharded(sharded: bool) => sharded = sharded;
     }
 
     /// What is given, a tensor or a nest of tensors, times the scale. A 16-bit tensor without axes

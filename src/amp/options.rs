@@ -4,6 +4,7 @@
 use crate::amp::ScalerError;
 use crate::amp::policy::ScalePolicy;
 use crate::entry::{Entry, Start};
+use crate::setters::setters;
 use tracecast_ir::{DType, TensorType};
 
 /// The settings that PyTorch's scaler has, with its defaults.
@@ -102,56 +103,29 @@ impl Default for ScalerSettings {
 }
 
 impl ScalerSettings {
-    /// With PyTorch's behaviour in every case: the flags of several optimizers are added where they
-    /// are joined to 0 or 1 otherwise, the scale has no floor and can reach zero, and its first
-    /// value is taken as it is.
-    #[must_use]
-    pub fn parity(mut self, parity: bool) -> Self {
-        self.parity = parity;
-        self
-    }
-
-    /// With a scale that never falls below this. Without this it stops at 2^-126, the last whose
-    /// reciprocal is exact and finite.
-    #[must_use]
-    pub fn min_scale(mut self, floor: f64) -> Self {
-        self.min_scale = Some(floor);
-        self
-    }
-
-    /// With a second check, of the gradients as the optimizer reads them: it sees what overflowed
-    /// while it was divided by a scale below one, and what was done to the gradients between
-    /// unscaling and the step.
-    #[must_use]
-    pub fn check_updates(mut self, check: bool) -> Self {
-        self.check_updates = check;
-        self
-    }
-
-    /// Refuses a first scale or a factor that is not a power of two. With powers of two, scaling
-    /// and unscaling are exact as long as nothing overflows or becomes subnormal; otherwise each
-    /// rounds. Without this, such a factor is only warned about.
-    #[must_use]
-    pub fn powers_of_two(mut self, need: bool) -> Self {
-        self.powers_of_two = need;
-        self
-    }
-
-    /// With a count of back-offs in a row, `NAME.backoffs`, and a report after a number of them:
-    /// see [`StepResult::warning`](crate::StepResult::warning). A [`TrainStep`](crate::TrainStep)
-    /// reports after 20 if this is not said, a scaler in a program of one's own counts only on
-    /// request; 0 counts nothing.
-    #[must_use]
-    pub fn report_after(mut self, backoffs: u32) -> Self {
-        self.report_after = Some(backoffs);
-        self
-    }
-
-    /// With another way to choose the next scale than PyTorch's.
-    #[must_use]
-    pub fn policy(mut self, policy: impl Into<ScalePolicy>) -> Self {
-        self.policy = policy.into();
-        self
+    setters! {
+        /// With PyTorch's behaviour in every case: the flags of several optimizers are added where
+        /// they are joined to 0 or 1 otherwise, the scale has no floor and can reach zero, and its
+        /// first value is taken as it is.
+        parity(parity: bool) => parity = parity;
+        /// With a scale that never falls below this. Without this it stops at 2^-126, the last
+        /// whose reciprocal is exact and finite.
+        min_scale(floor: f64) => min_scale = Some(floor);
+        /// With a second check, of the gradients as the optimizer reads them: it sees what
+        /// overflowed while it was divided by a scale below one, and what was done to the gradients
+        /// between unscaling and the step.
+        check_updates(check: bool) => check_updates = check;
+        /// Refuses a first scale or a factor that is not a power of two. With powers of two,
+        /// scaling and unscaling are exact as long as nothing overflows or becomes subnormal;
+        /// otherwise each rounds. Without this, such a factor is only warned about.
+        powers_of_two(need: bool) => powers_of_two = need;
+        /// With a count of back-offs in a row, `NAME.backoffs`, and a report after a number of
+        /// them: see [`StepResult::warning`](crate::StepResult::warning). A
+        /// [`TrainStep`](crate::TrainStep) reports after 20 if this is not said, a scaler in a
+        /// program of one's own counts only on request; 0 counts nothing.
+        report_after(backoffs: u32) => report_after = Some(backoffs);
+        /// With another way to choose the next scale than PyTorch's.
+        policy(policy: impl Into<ScalePolicy>) => policy = policy.into();
     }
 
     /// Everything that a scaler of this name keeps in the store.

@@ -15,6 +15,7 @@ use crate::names::AxisNames;
 use crate::options::Options;
 use crate::profile::Profile;
 use crate::report::CompileReport;
+use crate::setters::setters;
 use crate::trace::{Trace, Traced, Types};
 use compiled::{Code, Compiled};
 use flight::{Flights, Landed, in_closure};
@@ -102,34 +103,27 @@ pub struct Jit {
 }
 
 impl Jit {
-    /// The same with another name for the graph in texts and reports.
-    #[must_use]
-    pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
-
-    /// The same with names for sizes of inputs: `x: [batch, _], y: [batch]`. One program then
-    /// serves all batches; `_` is a number.
-    ///
-    /// ```
-    /// use tracecast::prelude::*;
-    ///
-    /// let double = jit(Options::new().device("reference"), |t| {
-    ///     let x = t.input("x");
-    ///     t.output("y", x + x);
-    /// });
-    /// let double = double.sizes("x: [batch]");
-    /// for rows in [1, 2, 3] {
-    ///     double.run(&mut Store::new(), &[("x", &Tensor::rand([rows], 7)?)])?;
-    /// }
-    /// assert_eq!(double.recompilations().len(), 1);
-    /// # Ok::<(), tracecast::Error>(())
-    /// ```
-    #[must_use]
-    pub fn sizes(mut self, names: &str) -> Self {
-        self.names = AxisNames::parse(names);
-        self
+    setters! {
+        /// The same with another name for the graph in texts and reports.
+        named(name: impl Into<String>) => name = name.into();
+        /// The same with names for sizes of inputs: `x: [batch, _], y: [batch]`. One program then
+        /// serves all batches; `_` is a number.
+        ///
+        /// ```
+        /// use tracecast::prelude::*;
+        ///
+        /// let double = jit(Options::new().device("reference"), |t| {
+        ///     let x = t.input("x");
+        ///     t.output("y", x + x);
+        /// });
+        /// let double = double.sizes("x: [batch]");
+        /// for rows in [1, 2, 3] {
+        ///     double.run(&mut Store::new(), &[("x", &Tensor::rand([rows], 7)?)])?;
+        /// }
+        /// assert_eq!(double.recompilations().len(), 1);
+        /// # Ok::<(), tracecast::Error>(())
+        /// ```
+        sizes(names: &str) => names = AxisNames::parse(names);
     }
 
     /// Runs the program for the types of these inputs and of the store; traces and compiles it

@@ -2,6 +2,7 @@
 //! itself.
 
 use crate::entry::Start;
+use crate::nn::modules::modules;
 use crate::nn::{Context, Module};
 use crate::setters::setters;
 use tracecast_ir::ops::elementwise::Elementwise;
@@ -55,43 +56,12 @@ plain! {
     Softsign = |x| x.softsign();
     /// [`Elu`] that keeps mean and variance of normal numbers.
     Selu = |x| x.selu();
+    /// [`Softmax`] over the channels of `[N, C, H, W]` or `[C, H, W]`:
+    /// [`torch.nn.Softmax2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Softmax2d.html).
+    Softmax2d = softmax_of_images;
 }
 
-/// Activations with settings: the name, its settings, which arguments make one by `new`, and the
-/// function.
-macro_rules! settings {
-    ($($(#[$doc:meta])* $name:ident { $($field:ident: $ty:ty),+ } $(or { $($absent:expr),+ })?
-        = |$x:ident, $own:ident| $function:expr;)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq)]
-        pub struct $name {
-            $($field: $ty,)+
-        }
-
-        impl $name {
-            /// With these settings.
-            pub fn new($($field: $ty),+) -> Self {
-                $name { $($field),+ }
-            }
-        }
-
-        $(impl Default for $name {
-            /// With PyTorch's settings.
-            fn default() -> Self {
-                $name::new($($absent),+)
-            }
-        })?
-
-        impl Module for $name {
-            fn forward<'t>(&self, cx: &Context<'t>, $x: Var<'t>) -> Var<'t> {
-                let $own = self;
-                cx.here(|| $function)
-            }
-        }
-    )*};
-}
-
-settings! {
+modules! {
     /// `x` above zero, else `alpha * (exp(x) - 1)`, `alpha` 1 by default:
     /// [`torch.nn.ELU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ELU.html).
     Elu { alpha: f64 } or { 1.0 } = |x, own| x.elu(Some(own.alpha), None, None);
@@ -127,24 +97,19 @@ settings! {
     Softmin { dim: i64 } = |x, own| x.softmin(own.dim);
     /// The logarithm of [`Softmax`].
     LogSoftmax { dim: i64 } = |x, own| x.log_softmax(own.dim);
+    /// `x` above zero, else a slope times `x`, evenly drawn between two bounds for each element
+    /// while training and their mean otherwise; from 1/8 to 1/3 by default:
+    /// [`torch.nn.RReLU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.RReLU.html). The
+    /// generator is that of [`Dropout`](crate::nn::Dropout).
+    RRelu { lower: f64, upper: f64 } or { 0.125, 1.0 / 3.0 } = |x, own, cx| sloped(cx, x, own);
 }
 
-/// [`Softmax`] over the channels of `[N, C, H, W]` or `[C, H, W]`:
-/// [`torch.nn.Softmax2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Softmax2d.html).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Softmax2d;
-
-impl Module for Softmax2d {
-    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        cx.here(|| match x {
-            _ if x.is_poison() => x,
-            _ if matches!(x.rank(), 3 | 4) => x.softmax(-3),
-            _ => {
-                let why = format!("takes 3 or 4 axes, found {}", x.ty());
-                cx.trace().tracer().fail("Softmax2d", why)
-            }
-        })
+/// The softmax over the channels of images.
+fn softmax_of_images(x: Var<'_>) -> Var<'_> {
+    if x.is_poison() || matches!(x.rank(), 3 | 4) {
+        return x.softmax(-3);
     }
+    x.tracer().fail("Softmax2d", format!("takes 3 or 4 axes, found {}", x.ty()))
 }
 
 /// `x` above zero, else `weight * x` with a trained weight:
@@ -180,39 +145,13 @@ impl Module for PRelu {
     }
 }
 
-/// `x` above zero, else a slope times `x`, evenly drawn for each element while training and the
-/// mean of the bounds otherwise:
-/// [`torch.nn.RReLU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.RReLU.html). The
-/// generator is that of [`Dropout`](crate::nn::Dropout).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RRelu {
-    lower: f64,
-    upper: f64,
-}
-
-impl RRelu {
-    /// With slopes between these bounds.
-    pub fn new(lower: f64, upper: f64) -> Self {
-        RRelu { lower, upper }
+/// The operand above zero, else times a slope: one drawn for each element while training, else the
+/// mean of the bounds.
+fn sloped<'t>(cx: &Context<'t>, x: Var<'t>, own: &RRelu) -> Var<'t> {
+    if !cx.is_training() {
+        return x.leaky_relu((own.lower + own.upper) / 2.0);
     }
-}
-
-impl Default for RRelu {
-    /// With slopes from 1/8 to 1/3.
-    fn default() -> Self {
-        RRelu::new(0.125, 1.0 / 3.0)
-    }
-}
-
-impl Module for RRelu {
-    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        if !cx.is_training() {
-            return cx.here(|| x.leaky_relu((self.lower + self.upper) / 2.0));
-        }
-        let (rng, stream) = cx.draw();
-        cx.here(|| {
-            let slope = x.tracer().zeros_like(x).uniform(rng, self.lower, self.upper, stream);
-            x.ge(0.0).choose(x, x.mul(slope))
-        })
-    }
+    let (rng, stream) = cx.draw();
+    let slope = x.tracer().zeros_like(x).uniform(rng, own.lower, own.upper, stream);
+    x.ge(0.0).choose(x, x.mul(slope))
 }

@@ -26,6 +26,7 @@ pub mod init;
 mod layer;
 mod linear;
 mod loss;
+mod modules;
 mod norm;
 mod pad;
 mod pool;

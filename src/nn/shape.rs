@@ -1,6 +1,7 @@
 //! Modules that move elements and change none: [`Identity`], [`Flatten`], [`Unflatten`],
 //! [`PixelShuffle`] and their like.
 
+use crate::nn::modules::modules;
 use crate::nn::{Context, Module};
 use tracecast_ir::ops::view::Views;
 use tracecast_ir::{Size, Var};
@@ -90,62 +91,17 @@ impl Module for Unflatten {
     }
 }
 
-/// Channels as pixels: `[…, C·r², H, W]` as `[…, C, H·r, W·r]`:
-/// [`torch.nn.PixelShuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.PixelShuffle.html).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PixelShuffle {
-    factor: i64,
-}
-
-impl PixelShuffle {
-    /// With `r = factor`.
-    pub fn new(factor: i64) -> Self {
-        PixelShuffle { factor }
-    }
-}
-
-impl Module for PixelShuffle {
-    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        cx.here(|| x.pixel_shuffle(self.factor))
-    }
-}
-
-/// Pixels as channels: `[…, C, H·r, W·r]` as `[…, C·r², H, W]`:
-/// [`torch.nn.PixelUnshuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.PixelUnshuffle.html).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PixelUnshuffle {
-    factor: i64,
-}
-
-impl PixelUnshuffle {
-    /// With `r = factor`.
-    pub fn new(factor: i64) -> Self {
-        PixelUnshuffle { factor }
-    }
-}
-
-impl Module for PixelUnshuffle {
-    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        cx.here(|| x.pixel_unshuffle(self.factor))
-    }
-}
-
-/// The channels of each group taken in turn: `[N, g·C, …]` with channel `i·C + j` at `j·g + i`:
-/// [`torch.nn.ChannelShuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ChannelShuffle.html).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChannelShuffle {
-    groups: i64,
-}
-
-impl ChannelShuffle {
-    /// With that many groups.
-    pub fn new(groups: i64) -> Self {
-        ChannelShuffle { groups }
-    }
-}
-
-impl Module for ChannelShuffle {
-    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        cx.here(|| x.channel_shuffle(self.groups))
-    }
+modules! {
+    /// Channels as pixels: `[…, C·r², H, W]` as `[…, C, H·r, W·r]` with `r = factor`:
+    /// [`torch.nn.PixelShuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.PixelShuffle.html).
+    #[derive(Eq)]
+    PixelShuffle { factor: i64 } = |x, own| x.pixel_shuffle(own.factor);
+    /// Pixels as channels: `[…, C, H·r, W·r]` as `[…, C·r², H, W]` with `r = factor`:
+    /// [`torch.nn.PixelUnshuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.PixelUnshuffle.html).
+    #[derive(Eq)]
+    PixelUnshuffle { factor: i64 } = |x, own| x.pixel_unshuffle(own.factor);
+    /// The channels of each group taken in turn: `[N, g·C, …]` with channel `i·C + j` at `j·g + i`:
+    /// [`torch.nn.ChannelShuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ChannelShuffle.html).
+    #[derive(Eq)]
+    ChannelShuffle { groups: i64 } = |x, own| x.channel_shuffle(own.groups);
 }

@@ -3,6 +3,7 @@
 use crate::optim::rate::decayed;
 use crate::optim::settings::{betas, not_negative};
 use crate::optim::{Clock, Factor, Next, Optimizer, Rate, Shared};
+use crate::setters::setters;
 use crate::trace::Trace;
 use tracecast_ir::Var;
 use tracecast_ir::ops::elementwise::Elementwise;
@@ -41,39 +42,17 @@ macro_rules! adam {
                 })
             }
 
-            /// With other decay rates of the two averages.
-            #[must_use]
-            pub fn betas(mut self, first: f64, second: f64) -> Self {
-                self.0.betas = (first, second);
-                self
-            }
-
-            /// With another number added to the root of the second average.
-            #[must_use]
-            pub fn eps(mut self, eps: f64) -> Self {
-                self.0.eps = eps;
-                self
-            }
-
-            /// With another weight decay.
-            #[must_use]
-            pub fn weight_decay(mut self, decay: f64) -> Self {
-                self.0.weight_decay = decay;
-                self
-            }
-
-            /// With the largest second average so far in the place of the last one.
-            #[must_use]
-            pub fn amsgrad(mut self) -> Self {
-                self.0.amsgrad = true;
-                self
-            }
-
-            /// Up the gradient instead of down.
-            #[must_use]
-            pub fn maximize(mut self) -> Self {
-                self.0.maximize = true;
-                self
+            setters! {
+                /// With other decay rates of the two averages.
+                betas(first: f64, second: f64) => 0.betas = (first, second);
+                /// With another number added to the root of the second average.
+                eps(eps: f64) => 0.eps = eps;
+                /// With another weight decay.
+                weight_decay(decay: f64) => 0.weight_decay = decay;
+                /// With the largest second average so far in the place of the last one.
+                amsgrad() => 0.amsgrad = true;
+                /// Up the gradient instead of down.
+                maximize() => 0.maximize = true;
             }
         }
 

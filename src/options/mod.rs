@@ -4,6 +4,7 @@ mod read;
 
 use crate::device_context::DeviceContext;
 use crate::report::Progress;
+use crate::setters::setters;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -221,134 +222,97 @@ impl Options {
         self.closed()
     }
 
-    /// With results written to the memory of earlier ones, as is the default, or each to new
-    /// memory.
-    ///
-    /// A program keeps the last result of each output, and writes the next one there once nobody
-    /// else holds it. A caller that still holds it gets a second piece of memory, and the two take
-    /// turns. `false` frees every result with the caller's: that pays where results are large and
-    /// runs are far apart.
-    ///
-    /// ```
-    /// use tracecast::prelude::*;
-    ///
-    /// let double = jit(Options::new().reuse_outputs(false), |t| t.output("y", t.input("x") * 2.0));
-    /// let x = Tensor::rand([1 << 20], 0)?;
-    /// let y = double.run(&mut Store::new(), &[("x", &x)])?;
-    /// drop(y); // 4 MiB go back to the system here
-    /// # Ok::<(), tracecast::Error>(())
-    /// ```
-    #[must_use]
-    pub fn reuse_outputs(mut self, reuse: bool) -> Self {
-        self.reuse_outputs = reuse;
-        self
-    }
-
-    /// With kernels in the order that holds fewer bytes between them, as is the default, or in the
-    /// order of recording.
-    ///
-    /// A training step then updates each parameter of at least 1 MiB once its gradient is computed.
-    /// Gradients are therefore not all in memory at once. Results have the same bits.
-    /// [`PeakNote`](crate::explain::PeakNote) has the bytes of both orders.
-    ///
-    /// ```
-    /// use tracecast::nn::{Linear, Module, Sequential};
-    /// use tracecast::prelude::*;
-    ///
-    /// let peak = |plan: bool| {
-    ///     let layers = (0..8).fold(Sequential::new(), |layers, _| layers.then(Linear::new(512, 512)));
-    ///     let step = TrainStep::new(layers, |t, model| model.forward(t.input("x")).mean(()))
-    ///         .optimizer(Sgd::new(0.1))
-    ///         .options(Options::new().plan_memory(plan))
-    ///         .build()?;
-    ///     let mut store = Store::new();
-    ///     step.init(&mut store, 0)?;
-    ///     let x = Tensor::rand([8, 512], 0)?;
-    ///     Ok::<_, tracecast::Error>(step.jit().prepare(&store, &[("x", &x)])?.peak_bytes)
-    /// };
-    /// assert!(2 * peak(true)? < peak(false)?);
-    /// # Ok::<(), tracecast::Error>(())
-    /// ```
-    #[must_use]
-    pub fn plan_memory(mut self, plan: bool) -> Self {
-        self.plan_memory = plan;
-        self
-    }
-
-    /// With another treatment of rounding points: `exact`, the default, rounds wherever PyTorch's
-    /// ops do, `optimised` at a subset of these points. See [`Precision`].
-    ///
-    /// ```
-    /// use tracecast::prelude::*;
-    /// use tracecast::Precision;
-    ///
-    /// // In bf16 256 + 1 is 256, unless the sum stays in f32 until it is stored.
-    /// let x = Tensor::new([1], &[256.0f32])?.cast(DType::BF16)?;
-    /// for (precision, expected) in [(Precision::Exact, 0.0), (Precision::Optimised, 1.0)] {
-    ///     let options = Options::new().device("reference").precision(precision);
-    ///     let program = jit(options, |t| t.output("y", (t.input("x") + 1.0) - 256.0));
-    ///     let y = program.run(&mut Store::new(), &[("x", &x)])?;
-    ///     assert_eq!(y["y"].cast(DType::F32)?.to_vec::<f32>()?, [expected]);
-    /// }
-    /// # Ok::<(), tracecast::Error>(())
-    /// ```
-    #[must_use]
-    pub fn precision(mut self, precision: Precision) -> Self {
-        self.precision = precision;
-        self
-    }
-
-    /// With or without the passes that only make programs faster: values are the same.
-    #[must_use]
-    pub fn fold(mut self, fold: bool) -> Self {
-        self.fold = fold;
-        self
-    }
-
-    /// Under other autocast policies than those of the device. To add rules to those, start with
-    /// `options.policies().as_ref().clone()`.
-    #[must_use]
-    pub fn with_policies(mut self, policies: impl Into<Arc<PolicySet>>) -> Self {
-        self.policies = Some(policies.into());
-        self
-    }
-
-    /// With an observer of the program after each pass.
-    #[must_use]
-    pub fn observer(mut self, observer: impl Fn(&str, &Verified) + Send + Sync + 'static) -> Self {
-        self.observer = Some(Arc::new(observer));
-        self
-    }
-
-    /// With a hook that is told before each phase of a compilation how far it is, and once at the
-    /// end. A program that is there already is not compiled, so it tells nothing.
-    ///
-    /// ```
-    /// use std::sync::{Arc, Mutex};
-    /// use tracecast::prelude::*;
-    ///
-    /// let phases = Arc::new(Mutex::new(Vec::new()));
-    /// let seen = phases.clone();
-    /// let options = Options::new().progress(move |now| {
-    ///     seen.lock().expect("no other thread").push(format!("{}/{} {}", now.done, now.total, now.phase));
-    /// });
-    /// let double = jit(options, |t| t.output("y", t.input("x") * 2.0));
-    /// double.run(&mut Store::new(), &[("x", &Tensor::scalar(1.0f32))])?;
-    /// let phases = phases.lock().expect("no other thread");
-    /// assert_eq!((&*phases[0], &*phases[phases.len() - 1]), ("0/9 autocast", "9/9 ready"));
-    /// # Ok::<(), tracecast::Error>(())
-    /// ```
-    #[must_use]
-    pub fn progress(mut self, hook: impl Fn(&Progress<'_>) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Arc::new(hook));
-        self
-    }
-
-    /// With the text of the program after each pass in the report.
-    #[must_use]
-    pub fn keep_history(mut self, keep: bool) -> Self {
-        self.keep_history = keep;
-        self
+    setters! {
+        /// With results written to the memory of earlier ones, as is the default, or each to new
+        /// memory.
+        ///
+        /// A program keeps the last result of each output, and writes the next one there once
+        /// nobody else holds it. A caller that still holds it gets a second piece of memory, and
+        /// the two take turns. `false` frees every result with the caller's: that pays where
+        /// results are large and runs are far apart.
+        ///
+        /// ```
+        /// use tracecast::prelude::*;
+        ///
+        /// let double = jit(Options::new().reuse_outputs(false), |t| t.output("y", t.input("x") * 2.0));
+        /// let x = Tensor::rand([1 << 20], 0)?;
+        /// let y = double.run(&mut Store::new(), &[("x", &x)])?;
+        /// drop(y); // 4 MiB go back to the system here
+        /// # Ok::<(), tracecast::Error>(())
+        /// ```
+        reuse_outputs(reuse: bool) => reuse_outputs = reuse;
+        /// With kernels in the order that holds fewer bytes between them, as is the default, or in
+        /// the order of recording.
+        ///
+        /// A training step then updates each parameter of at least 1 MiB once its gradient is
+        /// computed. Gradients are therefore not all in memory at once. Results have the same bits.
+        /// [`PeakNote`](crate::explain::PeakNote) has the bytes of both orders.
+        ///
+        /// ```
+        /// use tracecast::nn::{Linear, Module, Sequential};
+        /// use tracecast::prelude::*;
+        ///
+        /// let peak = |plan: bool| {
+        ///     let layers = (0..8).fold(Sequential::new(), |layers, _| layers.then(Linear::new(512, 512)));
+        ///     let step = TrainStep::new(layers, |t, model| model.forward(t.input("x")).mean(()))
+        ///         .optimizer(Sgd::new(0.1))
+        ///         .options(Options::new().plan_memory(plan))
+        ///         .build()?;
+        ///     let mut store = Store::new();
+        ///     step.init(&mut store, 0)?;
+        ///     let x = Tensor::rand([8, 512], 0)?;
+        ///     Ok::<_, tracecast::Error>(step.jit().prepare(&store, &[("x", &x)])?.peak_bytes)
+        /// };
+        /// assert!(2 * peak(true)? < peak(false)?);
+        /// # Ok::<(), tracecast::Error>(())
+        /// ```
+        plan_memory(plan: bool) => plan_memory = plan;
+        /// With another treatment of rounding points: `exact`, the default, rounds wherever
+        /// PyTorch's ops do, `optimised` at a subset of these points. See [`Precision`].
+        ///
+        /// ```
+        /// use tracecast::prelude::*;
+        /// use tracecast::Precision;
+        ///
+        /// // In bf16 256 + 1 is 256, unless the sum stays in f32 until it is stored.
+        /// let x = Tensor::new([1], &[256.0f32])?.cast(DType::BF16)?;
+        /// for (precision, expected) in [(Precision::Exact, 0.0), (Precision::Optimised, 1.0)] {
+        ///     let options = Options::new().device("reference").precision(precision);
+        ///     let program = jit(options, |t| t.output("y", (t.input("x") + 1.0) - 256.0));
+        ///     let y = program.run(&mut Store::new(), &[("x", &x)])?;
+        ///     assert_eq!(y["y"].cast(DType::F32)?.to_vec::<f32>()?, [expected]);
+        /// }
+        /// # Ok::<(), tracecast::Error>(())
+        /// ```
+        precision(precision: Precision) => precision = precision;
+        /// With or without the passes that only make programs faster: values are the same.
+        fold(fold: bool) => fold = fold;
+        /// Under other autocast policies than those of the device. To add rules to those, start
+        /// with `options.policies().as_ref().clone()`.
+        with_policies(policies: impl Into<Arc<PolicySet>>) => policies = Some(policies.into());
+        /// With an observer of the program after each pass.
+        observer(observer: impl Fn(&str, &Verified) + Send + Sync + 'static) => observer = Some(Arc::new(observer));
+        /// With a hook that is told before each phase of a compilation how far it is, and once at
+        /// the end. A program that is there already is not compiled, so it tells nothing.
+        ///
+        /// ```
+        /// use std::sync::{Arc, Mutex};
+        /// use tracecast::prelude::*;
+        ///
+        /// let phases = Arc::new(Mutex::new(Vec::new()));
+        /// let seen = phases.clone();
+        /// let options = Options::new().progress(move |now| {
+        ///     seen.lock().expect("no other thread").push(format!("{}/{} {}", now.done, now.total, now.phase));
+        /// });
+        /// let double = jit(options, |t| t.output("y", t.input("x") * 2.0));
+        /// double.run(&mut Store::new(), &[("x", &Tensor::scalar(1.0f32))])?;
+        /// let phases = phases.lock().expect("no other thread");
+        /// assert_eq!((&*phases[0], &*phases[phases.len() - 1]), ("0/9 autocast", "9/9 ready"));
+        /// # Ok::<(), tracecast::Error>(())
+        /// ```
+        progress(hook: impl Fn(&Progress<'_>) + Send + Sync + 'static) => progress = Some(Arc::new(hook));
+        /// With the text of the program after each pass in the report.
+        keep_history(keep: bool) => keep_history = keep;
     }
 
     /// With every value of the program stored, so that a test can measure what fusion
@@ -360,69 +324,48 @@ impl Options {
         self
     }
 
-    /// With runs that refuse inputs which the program does not use, or without, as is the default:
-    /// then one batch serves a training step that uses labels and an evaluation that does not.
-    ///
-    /// ```
-    /// use tracecast::prelude::*;
-    ///
-    /// let (x, y) = (Tensor::new([1], &[2.0f32])?, Tensor::new([1], &[0i64])?);
-    /// let double = |strict| jit(Options::new().strict(strict), |t| t.output("z", t.input("x") * 2.0));
-    /// let run = |strict| double(strict).run(&mut Store::new(), &[("x", &x), ("y", &y)]);
-    /// assert!(run(false).is_ok() && run(true).is_err());
-    /// # Ok::<(), tracecast::Error>(())
-    /// ```
-    #[must_use]
-    pub fn strict(mut self, strict: bool) -> Self {
-        self.strict = strict;
-        self
-    }
-
-    /// With this seed for state that a run puts into the store by itself: the generator of random
-    /// numbers.
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
-    }
-
-    /// With at most `programs` compiled programs in a [`Jit`](crate::Jit), at least one.
-    #[must_use]
-    pub fn programs(mut self, programs: usize) -> Self {
-        self.programs = programs.max(1);
-        self
-    }
-
-    /// With at most `bytes` bytes taken by the compiled programs of a [`Jit`](crate::Jit): their
-    /// code, their numbers, and what one run at a time of each needs. Those used longest ago go,
-    /// but never the one compiled last. Without a limit if not said.
-    #[must_use]
-    pub fn program_bytes(mut self, bytes: usize) -> Self {
-        self.program_bytes = bytes;
-        self
-    }
-
-    /// With programs refused whose runs need more than `bytes` bytes besides state, inputs and
-    /// results that others hold: what is needed is known before a program runs
-    /// ([`Executable::peak_bytes`](crate::Executable::peak_bytes), and
-    /// [`Executable::scratch_bytes`](crate::Executable::scratch_bytes) on the threads). Without a
-    /// limit if not said.
-    ///
-    /// ```
-    /// use tracecast::prelude::*;
-    ///
-    /// let sum = |limit| jit(Options::new().memory_limit(limit), |t| t.output("y", (t.input("x") + 1.0).sum(())));
-    /// let x = Tensor::rand([300, 300], 1)?;
-    /// let run = |limit| sum(limit).run(&mut Store::new(), &[("x", &x)]);
-    /// assert!(run(1 << 20).is_ok());
-    /// let error = run(16).unwrap_err().to_string();
-    /// assert!(error.contains("memory_limit") && error.contains("@step"), "{error}");
-    /// # Ok::<(), tracecast::Error>(())
-    /// ```
-    #[must_use]
-    pub fn memory_limit(mut self, bytes: usize) -> Self {
-        self.memory_limit = bytes;
-        self
+    setters! {
+        /// With runs that refuse inputs which the program does not use, or without, as is the
+        /// default: then one batch serves a training step that uses labels and an evaluation that
+        /// does not.
+        ///
+        /// ```
+        /// use tracecast::prelude::*;
+        ///
+        /// let (x, y) = (Tensor::new([1], &[2.0f32])?, Tensor::new([1], &[0i64])?);
+        /// let double = |strict| jit(Options::new().strict(strict), |t| t.output("z", t.input("x") * 2.0));
+        /// let run = |strict| double(strict).run(&mut Store::new(), &[("x", &x), ("y", &y)]);
+        /// assert!(run(false).is_ok() && run(true).is_err());
+        /// # Ok::<(), tracecast::Error>(())
+        /// ```
+        strict(strict: bool) => strict = strict;
+        /// With this seed for state that a run puts into the store by itself: the generator of
+        /// random numbers.
+        seed(seed: u64) => seed = seed;
+        /// With at most `programs` compiled programs in a [`Jit`](crate::Jit), at least one.
+        programs(programs: usize) => programs = programs.max(1);
+        /// With at most `bytes` bytes taken by the compiled programs of a [`Jit`](crate::Jit):
+        /// their code, their numbers, and what one run at a time of each needs. Those used longest
+        /// ago go, but never the one compiled last. Without a limit if not said.
+        program_bytes(bytes: usize) => program_bytes = bytes;
+        /// With programs refused whose runs need more than `bytes` bytes besides state, inputs and
+        /// results that others hold: what is needed is known before a program runs
+        /// ([`Executable::peak_bytes`](crate::Executable::peak_bytes), and
+        /// [`Executable::scratch_bytes`](crate::Executable::scratch_bytes) on the threads). Without a
+        /// limit if not said.
+        ///
+        /// ```
+        /// use tracecast::prelude::*;
+        ///
+        /// let sum = |limit| jit(Options::new().memory_limit(limit), |t| t.output("y", (t.input("x") + 1.0).sum(())));
+        /// let x = Tensor::rand([300, 300], 1)?;
+        /// let run = |limit| sum(limit).run(&mut Store::new(), &[("x", &x)]);
+        /// assert!(run(1 << 20).is_ok());
+        /// let error = run(16).unwrap_err().to_string();
+        /// assert!(error.contains("memory_limit") && error.contains("@step"), "{error}");
+        /// # Ok::<(), tracecast::Error>(())
+        /// ```
+        memory_limit(bytes: usize) => memory_limit = bytes;
     }
 
     /// With kernels compiled on at most `threads` threads of the CPU, so that the others go on
@@ -444,30 +387,18 @@ impl Options {
         self.closed()
     }
 
-    /// With plans and bindings for at most `sizes` sets of sizes kept of each program whose sizes
-    /// are names, at least one; 64 if not said.
-    #[must_use]
-    pub fn sizes(mut self, sizes: usize) -> Self {
-        self.sizes = sizes.max(1);
-        self
-    }
-
-    /// Whether a [`Jit`](crate::Jit) whose second call differs from an earlier one in sizes alone
-    /// makes names of those sizes. It does if not said: then the program is traced once more, and
-    /// for further sizes of these axes never again.
-    #[must_use]
-    pub fn infer_sizes(mut self, infer: bool) -> Self {
-        self.infers_sizes = infer;
-        self
-    }
-
-    /// With reductions between ranks put together until they have `bytes` bytes; 1 MiB if not said.
-    /// Small ones cost mostly the time to begin, and a large one begins only when the last of its
-    /// values is there. All ranks have to say the same.
-    #[must_use]
-    pub fn bucket_bytes(mut self, bytes: usize) -> Self {
-        self.bucket = bytes;
-        self
+    setters! {
+        /// With plans and bindings for at most `sizes` sets of sizes kept of each program whose
+        /// sizes are names, at least one; 64 if not said.
+        sizes(sizes: usize) => sizes = sizes.max(1);
+        /// Whether a [`Jit`](crate::Jit) whose second call differs from an earlier one in sizes
+        /// alone makes names of those sizes. It does if not said: then the program is traced once
+        /// more, and for further sizes of these axes never again.
+        infer_sizes(infer: bool) => infers_sizes = infer;
+        /// With reductions between ranks put together until they have `bytes` bytes; 1 MiB if not
+        /// said. Small ones cost mostly the time to begin, and a large one begins only when the
+        /// last of its values is there. All ranks have to say the same.
+        bucket_bytes(bytes: usize) => bucket = bytes;
     }
 }
 

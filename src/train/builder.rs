@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::nn::{Module, Tie};
 use crate::optim::{Clip, Optimizer};
 use crate::options::Options;
+use crate::setters::setters;
 use crate::trace::Trace;
 use crate::train::TrainStep;
 use crate::train::recipe::{Objective, Placed, Recipe};
@@ -183,38 +184,22 @@ impl TrainStepBuilder {
         self
     }
 
-    /// With [`StepResult::gradients`](crate::StepResult::gradients): for each trained parameter
-    /// whether its gradient was finite, and its largest magnitude; as outputs of the program
-    /// `found_inf.NAME` and `amax.NAME`.
-    #[must_use]
-    pub fn report_gradients(mut self, report: bool) -> Self {
-        self.recipe.report_gradients = report;
-        self
-    }
-
-    /// Whether running statistics of norms, and what else the model writes to its buffers, keep
-    /// their values in a step that is skipped. PyTorch's do not, since forward has moved them
-    /// before a gradient is seen.
-    #[must_use]
-    pub fn hold_statistics(mut self, hold: bool) -> Self {
-        self.recipe.hold_statistics = hold;
-        self
-    }
-
-    /// With the results of some modules in [`StepResult::outputs`](crate::StepResult::outputs),
-    /// each under the path of its module: see [`Context::watching`](crate::nn::Context::watching).
-    /// A pattern that fits no module is a warning of the compilation.
-    #[must_use]
-    pub fn watch(mut self, modules: &[&str]) -> Self {
-        self.recipe.watched = modules.iter().map(|name| (*name).to_owned()).collect();
-        self
-    }
-
-    /// With these options of tracing and compiling.
-    #[must_use]
-    pub fn options(mut self, options: Options) -> Self {
-        self.options = options;
-        self
+    setters! {
+        /// With [`StepResult::gradients`](crate::StepResult::gradients): for each trained parameter
+        /// whether its gradient was finite, and its largest magnitude; as outputs of the program
+        /// `found_inf.NAME` and `amax.NAME`.
+        report_gradients(report: bool) => recipe.report_gradients = report;
+        /// Whether running statistics of norms, and what else the model writes to its buffers, keep
+        /// their values in a step that is skipped. PyTorch's do not, since forward has moved them
+        /// before a gradient is seen.
+        hold_statistics(hold: bool) => recipe.hold_statistics = hold;
+        /// With the results of some modules in [`StepResult::outputs`](crate::StepResult::outputs),
+        /// each under the path of its module: see
+        /// [`Context::watching`](crate::nn::Context::watching). A pattern that fits no module is a
+        /// warning of the compilation.
+        watch(modules: &[&str]) => recipe.watched = modules.iter().map(|name| (*name).to_owned()).collect();
+        /// With these options of tracing and compiling.
+        options(options: Options) => options = options;
     }
 
     /// The step.

@@ -74,21 +74,9 @@ macro_rules! losses {
             $crate::setters::setters! {
                 /// With another reduction than the mean.
                 reduction(reduction: Reduction) => reduction = reduction;
+                $($(#[$about])* $field($field: $ty) => $field = $field;)*
+                $($($(#[$of])* $weight($weight: Tensor) => $weight = Some($weight);)+)?
             }
-
-            $($(#[$about])*
-            #[must_use]
-            pub fn $field(mut self, $field: $ty) -> Self {
-                self.$field = $field;
-                self
-            })*
-
-            $($($(#[$of])*
-            #[must_use]
-            pub fn $weight(mut self, $weight: Tensor) -> Self {
-                self.$weight = Some($weight);
-                self
-            })+)?
         }
 
         impl Default for $name {

@@ -128,14 +128,9 @@ macro_rules! cells {
                 without_bias() => bias = false;
                 /// With parameters of another dtype.
                 dtype(dtype: DType) => dtype = dtype;
+                $(/// With another function of the gates than `tanh`.
+                $field($field: $ty) => $field = $field;)?
             }
-
-            $(/// With another function of the gates than `tanh`.
-            #[must_use]
-            pub fn $field(mut self, $field: $ty) -> Self {
-                self.$field = $field;
-                self
-            })?
         }
 
         impl Layer for $name {

@@ -49,14 +49,8 @@ macro_rules! layers {
                 bidirectional() => settings.bidirectional = true;
                 /// With parameters of another dtype.
                 dtype(dtype: DType) => settings.dtype = dtype;
+                $($(#[$about])* $field($field: $ty) => $field = $field;)?
             }
-
-            $($(#[$about])*
-            #[must_use]
-            pub fn $field(mut self, $field: $ty) -> Self {
-                self.$field = $field;
-                self
-            })?
         }
 
         impl Layer for $name {
