@@ -1,6 +1,7 @@
 //! Scalar instructions, one at a time or four.
 
 use super::emitter::{Emitter, scalar_type, vector_type};
+use crate::plan::Arithmetic;
 use crate::plan::phases::Lanes;
 use crate::routines::{NarrowFloat, Precision, Routine};
 use cranelift::prelude::{FloatCC, InstBuilder, IntCC, Type, Value, types};
@@ -25,15 +26,6 @@ impl Emitter<'_> {
         }
         match op {
             ScalarOp::Const(bits) => self.number(ty, bits, vector),
-            ScalarOp::Add
-            | ScalarOp::Sub
-            | ScalarOp::Mul
-            | ScalarOp::Div
-            | ScalarOp::Rem
-            | ScalarOp::Max
-            | ScalarOp::Min
-            | ScalarOp::And
-            | ScalarOp::Or => self.binary(op, ty, vector, args[0], args[1]),
             ScalarOp::MulAdd if ty.is_float() => self.mul_add(ty, args, vector),
             ScalarOp::Neg => match ty {
                 Scalar::F32 | Scalar::F64 => self.fb.ins().fneg(args[0]),
@@ -75,19 +67,7 @@ impl Emitter<'_> {
                 let args = [args[0], args[1], stream, args[2]];
                 self.routine(Routine::Random, &args, types::I32)
             }
-            ScalarOp::MulAdd
-            | ScalarOp::Sqrt
-            | ScalarOp::Floor
-            | ScalarOp::Call(_)
-            | ScalarOp::WrapU8
-            | ScalarOp::Random { .. }
-            | ScalarOp::Argument(_)
-            | ScalarOp::Load(_)
-            | ScalarOp::Index(_)
-            | ScalarOp::Row(_)
-            | ScalarOp::Register(_)
-            | ScalarOp::Acc
-            | ScalarOp::Check(_) => self.no_code(op, ty, vector),
+            _ => self.binary(op, ty, vector, args),
         }
     }
 
@@ -102,70 +82,28 @@ impl Emitter<'_> {
         op: ScalarOp,
         ty: Scalar,
         vector: bool,
-        a: Value,
-        b: Value,
+        args: &[Value],
     ) -> Value {
-        use Scalar::{Bool, F32, F64, I32, I64};
-        match op {
-            ScalarOp::Add => match ty {
-                F32 | F64 => self.fb.ins().fadd(a, b),
-                I32 | I64 => self.fb.ins().iadd(a, b),
-                Bool => self.no_code(op, ty, vector),
-            },
-            ScalarOp::Sub => match ty {
-                F32 | F64 => self.fb.ins().fsub(a, b),
-                I32 | I64 => self.fb.ins().isub(a, b),
-                Bool => self.no_code(op, ty, vector),
-            },
-            ScalarOp::Mul => match ty {
-                F32 | F64 => self.fb.ins().fmul(a, b),
-                I32 | I64 => self.fb.ins().imul(a, b),
-                Bool => self.fb.ins().band(a, b),
-            },
-            ScalarOp::Div => match ty {
-                F32 | F64 => self.fb.ins().fdiv(a, b),
-                I32 | I64 if !vector => self.divide(true, ty, a, b),
-                I32 | I64 | Bool => self.no_code(op, ty, vector),
-            },
-            ScalarOp::Rem => match ty {
-                I32 | I64 if !vector => self.divide(false, ty, a, b),
-                F32 | F64 | I32 | I64 | Bool => self.no_code(op, ty, vector),
-            },
-            ScalarOp::Max => match ty {
-                F32 | F64 => self.extreme(true, ty, vector, a, b),
-                I32 | I64 => self.fb.ins().smax(a, b),
-                Bool => self.fb.ins().bor(a, b),
-            },
-            ScalarOp::Min => match ty {
-                F32 | F64 => self.extreme(false, ty, vector, a, b),
-                I32 | I64 => self.fb.ins().smin(a, b),
-                Bool => self.fb.ins().band(a, b),
-            },
-            ScalarOp::And if !ty.is_float() => self.fb.ins().band(a, b),
-            ScalarOp::Or if !ty.is_float() => self.fb.ins().bor(a, b),
-            ScalarOp::And
-            | ScalarOp::Or
-            | ScalarOp::Const(_)
-            | ScalarOp::Argument(_)
-            | ScalarOp::Load(_)
-            | ScalarOp::Index(_)
-            | ScalarOp::Row(_)
-            | ScalarOp::Register(_)
-            | ScalarOp::Acc
-            | ScalarOp::MulAdd
-            | ScalarOp::Neg
-            | ScalarOp::Abs
-            | ScalarOp::Sqrt
-            | ScalarOp::Floor
-            | ScalarOp::Call(_)
-            | ScalarOp::Round(_)
-            | ScalarOp::Cmp(_)
-            | ScalarOp::Not
-            | ScalarOp::Select
-            | ScalarOp::Convert
-            | ScalarOp::WrapU8
-            | ScalarOp::Random { .. }
-            | ScalarOp::Check(_) => self.no_code(op, ty, vector),
+        let (Some(arithmetic), &[a, b]) = (Arithmetic::of(op, ty), args) else {
+            return self.no_code(op, ty, vector);
+        };
+        match arithmetic {
+            Arithmetic::FloatAdd => self.fb.ins().fadd(a, b),
+            Arithmetic::FloatSub => self.fb.ins().fsub(a, b),
+            Arithmetic::FloatMul => self.fb.ins().fmul(a, b),
+            Arithmetic::FloatDiv => self.fb.ins().fdiv(a, b),
+            Arithmetic::FloatMax => self.extreme(true, ty, vector, a, b),
+            Arithmetic::FloatMin => self.extreme(false, ty, vector, a, b),
+            Arithmetic::IntAdd => self.fb.ins().iadd(a, b),
+            Arithmetic::IntSub => self.fb.ins().isub(a, b),
+            Arithmetic::IntMul => self.fb.ins().imul(a, b),
+            Arithmetic::IntDiv if !vector => self.divide(true, ty, a, b),
+            Arithmetic::IntRem if !vector => self.divide(false, ty, a, b),
+            Arithmetic::IntDiv | Arithmetic::IntRem => self.no_code(op, ty, vector),
+            Arithmetic::IntMax => self.fb.ins().smax(a, b),
+            Arithmetic::IntMin => self.fb.ins().smin(a, b),
+            Arithmetic::BitAnd => self.fb.ins().band(a, b),
+            Arithmetic::BitOr => self.fb.ins().bor(a, b),
         }
     }
 
@@ -230,7 +168,7 @@ impl Emitter<'_> {
         b: Value,
     ) -> Value {
         match reduction.combines() {
-            Combine::Value(op) => self.binary(op, ty, vector, a, b),
+            Combine::Value(op) => self.binary(op, ty, vector, &[a, b]),
             Combine::Position(_) => {
                 let clif = if vector { vector_type(ty) } else { scalar_type(ty) };
                 self.fail(format!("{reduction} of {}", ty.name()), clif)

@@ -119,7 +119,7 @@ impl Row<'_> {
                 };
                 let before = em.vectors(vector_type(ty), address, 0);
                 let both = before.into_iter().zip(group);
-                let after: Group = both.map(|(b, v)| em.binary(op, ty, true, b, v)).collect();
+                let after: Group = both.map(|(b, v)| em.binary(op, ty, true, &[b, v])).collect();
                 em.store_vectors(&after, address, 0);
             }
             Sink::Set { .. } => {
@@ -186,7 +186,7 @@ impl Row<'_> {
                 };
                 let value = em.convert(from, to, value, false);
                 let before = em.read_one(*dtype, address);
-                let after = em.binary(op, to, false, before, value);
+                let after = em.binary(op, to, false, &[before, value]);
                 em.write_one(*dtype, to, after, address);
             }
             Sink::Set { .. } => {

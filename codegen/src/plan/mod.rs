@@ -10,6 +10,7 @@
 
 mod affine;
 pub(crate) mod argmax;
+mod arithmetic;
 pub(crate) mod attention;
 pub(crate) mod canonical;
 mod classes;
@@ -35,6 +36,7 @@ mod widen_once;
 mod windows;
 
 pub(crate) use affine::{Affine, Strides};
+pub(crate) use arithmetic::Arithmetic;
 pub(crate) use dispatch::{BoundDispatch, Dispatch, dispatch};
 pub(crate) use draft::Draft;
 pub(crate) use loops::{Neighbours, Place, Plan, Sink, Source, Stage, StridedRows};

@@ -2,6 +2,7 @@
 
 use super::inst::{Binary, Op, Shift, Unary, compare};
 use super::select::{Pair, Result, Select};
+use crate::plan::Arithmetic;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{Cmp, Combine, Inst, Reduction, Scalar, ScalarOp, Val};
 
@@ -25,15 +26,6 @@ impl Select<'_> {
             return no_code(op, ty);
         }
         match op {
-            ScalarOp::Add
-            | ScalarOp::Sub
-            | ScalarOp::Mul
-            | ScalarOp::Div
-            | ScalarOp::Rem
-            | ScalarOp::Max
-            | ScalarOp::Min
-            | ScalarOp::And
-            | ScalarOp::Or => self.arithmetic(op, ty, args[0], args[1]),
             ScalarOp::Neg | ScalarOp::Abs => self.sign(op, ty, args[0]),
             ScalarOp::Cmp(cmp) => Ok(self.compare(cmp, from, args[0], args[1])),
             ScalarOp::MulAdd if ty.is_float() => Ok(self.both(Op::Fma, args)),
@@ -48,88 +40,30 @@ impl Select<'_> {
                 let low = self.splat(0xff);
                 Ok(self.binary(Binary::And, args[0], low))
             }
-            ScalarOp::MulAdd
-            | ScalarOp::Not
-            | ScalarOp::Round(_)
-            | ScalarOp::Call(_)
-            | ScalarOp::Sqrt
-            | ScalarOp::Floor
-            | ScalarOp::WrapU8
-            | ScalarOp::Const(_)
-            | ScalarOp::Load(_)
-            | ScalarOp::Index(_)
-            | ScalarOp::Argument(_)
-            | ScalarOp::Row(_)
-            | ScalarOp::Register(_)
-            | ScalarOp::Acc
-            | ScalarOp::Random { .. }
-            | ScalarOp::Check(_) => no_code(op, ty),
+            _ => self.arithmetic(op, ty, args),
         }
     }
 
     /// An instruction of two operands of its own type.
-    pub(super) fn arithmetic(
-        &mut self,
-        op: ScalarOp,
-        ty: Scalar,
-        a: Pair,
-        b: Pair,
-    ) -> Result<Pair> {
-        use Scalar::{Bool, F32, F64, I32, I64};
-        let inst = match op {
-            ScalarOp::Add => match ty {
-                F32 | F64 => Binary::Add,
-                I32 | I64 => Binary::IntAdd,
-                Bool => return no_code(op, ty),
-            },
-            ScalarOp::Sub => match ty {
-                F32 | F64 => Binary::Sub,
-                I32 | I64 => Binary::IntSub,
-                Bool => return no_code(op, ty),
-            },
-            ScalarOp::Mul => match ty {
-                F32 | F64 => Binary::Mul,
-                I32 | I64 => Binary::IntMul,
-                Bool => Binary::And,
-            },
-            ScalarOp::Div if ty.is_float() => Binary::Div,
-            ScalarOp::Max => match ty {
-                F32 | F64 => return Ok(self.extreme(Binary::Max, a, b)),
-                I32 | I64 => Binary::IntMax,
-                Bool => Binary::Or,
-            },
-            ScalarOp::Min => match ty {
-                F32 | F64 => return Ok(self.extreme(Binary::Min, a, b)),
-                I32 | I64 => Binary::IntMin,
-                Bool => Binary::And,
-            },
-            ScalarOp::And if !ty.is_float() => Binary::And,
-            ScalarOp::Or if !ty.is_float() => Binary::Or,
-            ScalarOp::Div
-            | ScalarOp::Rem
-            | ScalarOp::And
-            | ScalarOp::Or
-            | ScalarOp::Const(_)
-            | ScalarOp::Load(_)
-            | ScalarOp::Index(_)
-            | ScalarOp::Argument(_)
-            | ScalarOp::Row(_)
-            | ScalarOp::Register(_)
-            | ScalarOp::Acc
-            | ScalarOp::MulAdd
-            | ScalarOp::Neg
-            | ScalarOp::Abs
-            | ScalarOp::Sqrt
-            | ScalarOp::Floor
-            | ScalarOp::Call(_)
-            | ScalarOp::Round(_)
-            | ScalarOp::Cmp(_)
-            | ScalarOp::Not
-            | ScalarOp::Select
-            | ScalarOp::Convert
-            | ScalarOp::WrapU8
-            | ScalarOp::Random { .. }
-            | ScalarOp::Check(_) => return no_code(op, ty),
+    pub(super) fn arithmetic(&mut self, op: ScalarOp, ty: Scalar, args: &[Pair]) -> Result<Pair> {
+        let (Some(arithmetic), &[a, b]) = (Arithmetic::of(op, ty), args) else {
+            return no_code(op, ty);
+        };
+        let inst = match arithmetic {
+            Arithmetic::FloatAdd => Binary::Add,
+            Arithmetic::FloatSub => Binary::Sub,
+            Arithmetic::FloatMul => Binary::Mul,
+            Arithmetic::FloatDiv => Binary::Div,
+            Arithmetic::FloatMax => return Ok(self.extreme(Binary::Max, a, b)),
+            Arithmetic::FloatMin => return Ok(self.extreme(Binary::Min, a, b)),
+            Arithmetic::IntAdd => Binary::IntAdd,
+            Arithmetic::IntSub => Binary::IntSub,
+            Arithmetic::IntMul => Binary::IntMul,
+            Arithmetic::IntDiv | Arithmetic::IntRem => return no_code(op, ty),
+            Arithmetic::IntMax => Binary::IntMax,
+            Arithmetic::IntMin => Binary::IntMin,
+            Arithmetic::BitAnd => Binary::And,
+            Arithmetic::BitOr => Binary::Or,
         };
         Ok(self.binary(inst, a, b))
     }
@@ -175,7 +109,7 @@ impl Select<'_> {
         b: Pair,
     ) -> Result<Pair> {
         match reduction.combines() {
-            Combine::Value(op) => self.arithmetic(op, ty, a, b),
+            Combine::Value(op) => self.arithmetic(op, ty, &[a, b]),
             Combine::Position(_) => Err(format!("{reduction} of vectors of {}", ty.name())),
         }
     }

@@ -30,6 +30,78 @@ pub(super) struct MemRef {
     pub(super) offset: i32,
 }
 
+/// How the lanes of an operand are read, where it is a constant.
+#[derive(Clone, Copy)]
+pub(super) enum Read {
+    Float,
+    Int,
+    Bits,
+}
+
+/// A row of the table of instructions: encodings and names for lanes of 32 and of 64 bits.
+pub(super) struct Row {
+    opcode: [Opcode; 2],
+    imm: Option<u8>,
+    pub(super) names: [&'static str; 2],
+    pub(super) read: Read,
+}
+
+impl Row {
+    /// One whose encoding for lanes of 64 bits is that with the W bit and the prefix 66.
+    const fn new(map: Map, prefix: Prefix, byte: u8, names: [&'static str; 2]) -> Row {
+        let narrow = Opcode::new(map, prefix, byte);
+        let opcode = [narrow, Opcode { w: true, prefix: Prefix::P66, ..narrow }];
+        Row { opcode, imm: None, names, read: Read::Bits }
+    }
+
+    /// One of floats.
+    const fn float(byte: u8, names: [&'static str; 2]) -> Row {
+        Row::new(Map::M0F, Prefix::None, byte, names).reads(Read::Float)
+    }
+
+    /// One of integers.
+    const fn int(map: Map, byte: u8, names: [&'static str; 2]) -> Row {
+        Row::new(map, Prefix::P66, byte, names).reads(Read::Int)
+    }
+
+    /// With another encoding for lanes of 64 bits.
+    const fn wide(mut self, map: Map, byte: u8) -> Row {
+        self.opcode[1].map = map;
+        self.opcode[1].byte = byte;
+        self
+    }
+
+    /// With another prefix for lanes of 64 bits.
+    const fn prefixed(mut self, prefix: Prefix) -> Row {
+        self.opcode[1].prefix = prefix;
+        self
+    }
+
+    /// With the W bit for lanes of 32 bits, too.
+    const fn w(mut self) -> Row {
+        self.opcode[0].w = true;
+        self
+    }
+
+    /// With a memory operand of that size where vectors have 512 bits.
+    const fn bytes(mut self, memory: u8) -> Row {
+        self.opcode[0].memory = memory;
+        self.opcode[1].memory = memory;
+        self
+    }
+
+    /// With a byte behind the instruction.
+    const fn with(mut self, imm: u8) -> Row {
+        self.imm = Some(imm);
+        self
+    }
+
+    const fn reads(mut self, read: Read) -> Row {
+        self.read = read;
+        self
+    }
+}
+
 /// Instructions of two operands, the second of which may be in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Binary {
@@ -81,35 +153,42 @@ impl Binary {
 
     /// Its encoding.
     pub(super) fn opcode(self) -> (Opcode, Option<u8>) {
+        (self.row().opcode[0], self.row().imm)
+    }
+
+    /// Its encoding on lanes of 64 bits.
+    pub(super) fn opcode_64(self) -> (Opcode, Option<u8>) {
+        (self.row().opcode[1], self.row().imm)
+    }
+
+    /// Its row of the table.
+    pub(super) fn row(self) -> Row {
         use Map::{M0F, M0F38};
-        use Prefix::{None as P, P66};
-        let (map, prefix, byte) = match self {
-            Binary::Add => (M0F, P, 0x58),
-            Binary::Mul => (M0F, P, 0x59),
-            Binary::Sub => (M0F, P, 0x5c),
-            Binary::Min => (M0F, P, 0x5d),
-            Binary::Div => (M0F, P, 0x5e),
-            Binary::Max => (M0F, P, 0x5f),
-            Binary::And => (M0F, P, 0x54),
-            Binary::AndNot => (M0F, P, 0x55),
-            Binary::Or => (M0F, P, 0x56),
-            Binary::Xor => (M0F, P, 0x57),
-            Binary::Compare(_) => (M0F, P, 0xc2),
-            Binary::IntAdd => (M0F, P66, 0xfe),
-            Binary::IntSub => (M0F, P66, 0xfa),
-            Binary::IntMul => (M0F38, P66, 0x40),
-            Binary::IntMax => (M0F38, P66, 0x3d),
-            Binary::IntMin => (M0F38, P66, 0x39),
-            Binary::IntEqual => (M0F, P66, 0x76),
-            Binary::IntGreater => (M0F, P66, 0x66),
-            Binary::NarrowU16 => (M0F38, P66, 0x2b),
-            Binary::NarrowI16 => (M0F, P66, 0x6b),
-            Binary::NarrowU8 => (M0F, P66, 0x67),
-            Binary::NarrowI8 => (M0F, P66, 0x63),
-            Binary::Scale => (M0F38, P66, 0x2c),
-        };
-        let imm = if let Binary::Compare(code) = self { Some(code) } else { None };
-        (Opcode::new(map, prefix, byte), imm)
+        match self {
+            Binary::Add => Row::float(0x58, ["vaddps", "vaddpd"]),
+            Binary::Mul => Row::float(0x59, ["vmulps", "vmulpd"]),
+            Binary::Sub => Row::float(0x5c, ["vsubps", "vsubpd"]),
+            Binary::Min => Row::float(0x5d, ["vminps", "vminpd"]),
+            Binary::Div => Row::float(0x5e, ["vdivps", "vdivpd"]),
+            Binary::Max => Row::float(0x5f, ["vmaxps", "vmaxpd"]),
+            Binary::And => Row::float(0x54, ["vandps", "vandpd"]).reads(Read::Bits),
+            Binary::AndNot => Row::float(0x55, ["vandnps", "vandnpd"]).reads(Read::Bits),
+            Binary::Or => Row::float(0x56, ["vorps", "vorpd"]).reads(Read::Bits),
+            Binary::Xor => Row::float(0x57, ["vxorps", "vxorpd"]).reads(Read::Bits),
+            Binary::Compare(code) => Row::float(0xc2, comparison(code)).with(code),
+            Binary::IntAdd => Row::int(M0F, 0xfe, ["vpaddd", "vpaddq"]).wide(M0F, 0xd4),
+            Binary::IntSub => Row::int(M0F, 0xfa, ["vpsubd", "vpsubq"]).wide(M0F, 0xfb),
+            Binary::IntMul => Row::int(M0F38, 0x40, ["vpmulld", "vpmullq"]),
+            Binary::IntMax => Row::int(M0F38, 0x3d, ["vpmaxsd", "vpmaxsq"]),
+            Binary::IntMin => Row::int(M0F38, 0x39, ["vpminsd", "vpminsq"]),
+            Binary::IntEqual => Row::int(M0F, 0x76, ["vpcmpeqd", "vpcmpeqq"]).wide(M0F38, 0x29),
+            Binary::IntGreater => Row::int(M0F, 0x66, ["vpcmpgtd", "vpcmpgtq"]).wide(M0F38, 0x37),
+            Binary::NarrowU16 => Row::int(M0F38, 0x2b, ["vpackusdw"; 2]),
+            Binary::NarrowI16 => Row::int(M0F, 0x6b, ["vpackssdw"; 2]),
+            Binary::NarrowU8 => Row::int(M0F, 0x67, ["vpackuswb"; 2]),
+            Binary::NarrowI8 => Row::int(M0F, 0x63, ["vpacksswb"; 2]),
+            Binary::Scale => Row::int(M0F38, 0x2c, ["vscalefps", "vscalefpd"]).reads(Read::Float),
+        }
     }
 }
 
@@ -129,6 +208,20 @@ pub(super) mod compare {
     pub(in super::super) const GREATER_EQUAL: u8 = 0x1d;
     /// Neither is NaN.
     pub(in super::super) const ORDERED: u8 = 0x07;
+}
+
+/// The names of a comparison, of lanes of 32 and of 64 bits.
+fn comparison(code: u8) -> [&'static str; 2] {
+    match code {
+        compare::EQUAL => ["vcmpeqps", "vcmpeqpd"],
+        compare::LESS => ["vcmplt_oqps", "vcmplt_oqpd"],
+        compare::LESS_EQUAL => ["vcmple_oqps", "vcmple_oqpd"],
+        compare::UNORDERED => ["vcmpunordps", "vcmpunordpd"],
+        compare::NOT_EQUAL => ["vcmpneqps", "vcmpneqpd"],
+        compare::GREATER_EQUAL => ["vcmpge_oqps", "vcmpge_oqpd"],
+        compare::ORDERED => ["vcmpordps", "vcmpordpd"],
+        _ => ["vcmpps", "vcmppd"],
+    }
 }
 
 /// Instructions of one operand, which may be in memory.
@@ -155,62 +248,45 @@ pub(super) enum Unary {
     Fraction,
 }
 
-/// Instructions of one operand on lanes of 64 bits.
-impl Unary {
-    /// Its encoding there.
-    pub(super) fn opcode_64(self) -> (Opcode, Option<u8>) {
-        use Map::{M0F, M0F3A, M0F38};
-        use Prefix::{P66, PF3};
-        let (op, imm) = match self {
-            Unary::Floor => (Opcode::new(M0F3A, P66, 0x09), Some(0x09)),
-            Unary::ToFloat => (Opcode::new(M0F, PF3, 0xe6), None),
-            Unary::ToInt => (Opcode::new(M0F, P66, 0x7a), None),
-            Unary::IntAbs => (Opcode::new(M0F38, P66, 0x1f), None),
-            other => {
-                let (op, imm) = other.opcode();
-                (Opcode { prefix: P66, ..op }, imm)
-            }
-        };
-        (Opcode { w: true, ..op }, imm)
-    }
-}
-
-impl Binary {
-    /// Its encoding on lanes of 64 bits.
-    pub(super) fn opcode_64(self) -> (Opcode, Option<u8>) {
-        use Map::{M0F, M0F38};
-        use Prefix::P66;
-        let (op, imm) = match self {
-            Binary::IntAdd => (Opcode::new(M0F, P66, 0xd4), None),
-            Binary::IntSub => (Opcode::new(M0F, P66, 0xfb), None),
-            Binary::IntEqual => (Opcode::new(M0F38, P66, 0x29), None),
-            Binary::IntGreater => (Opcode::new(M0F38, P66, 0x37), None),
-            other => other.opcode(),
-        };
-        (Opcode { w: true, prefix: P66, ..op }, imm)
-    }
-}
-
 impl Unary {
     /// Its encoding.
     pub(super) fn opcode(self) -> (Opcode, Option<u8>) {
+        (self.row().opcode[0], self.row().imm)
+    }
+
+    /// Its encoding on lanes of 64 bits.
+    pub(super) fn opcode_64(self) -> (Opcode, Option<u8>) {
+        (self.row().opcode[1], self.row().imm)
+    }
+
+    /// Its row of the table.
+    pub(super) fn row(self) -> Row {
         use Map::{M0F, M0F3A, M0F38};
         use Prefix::{None as P, P66, PF3};
         match self {
-            Unary::Sqrt => (Opcode::new(M0F, P, 0x51), None),
-            Unary::Floor => (Opcode::new(M0F3A, P66, 0x08), Some(0x09)),
-            Unary::ToFloat => (Opcode::new(M0F, P, 0x5b), None),
-            Unary::ToInt => (Opcode::new(M0F, PF3, 0x5b), None),
-            Unary::IntAbs => (Opcode::new(M0F38, P66, 0x1e), None),
-            Unary::FromF16 => (Opcode::new(M0F38, P66, 0x13).bytes(32), None),
-            Unary::Truncate16 => (Opcode::new(M0F38, PF3, 0x33), None),
-            Unary::Truncate8 => (Opcode::new(M0F38, PF3, 0x31), None),
-            Unary::Permute64(order) => {
-                (Opcode { w: true, ..Opcode::new(M0F3A, P66, 0x00) }, Some(order))
+            Unary::Sqrt => Row::float(0x51, ["vsqrtps", "vsqrtpd"]),
+            Unary::Floor => Row::new(M0F3A, P66, 0x08, ["vrndscaleps", "vrndscalepd"])
+                .wide(M0F3A, 0x09)
+                .with(0x09)
+                .reads(Read::Float),
+            Unary::ToFloat => {
+                Row::new(M0F, P, 0x5b, ["vcvtdq2ps", "vcvtqq2pd"]).wide(M0F, 0xe6).prefixed(PF3)
             }
-            Unary::Exponent => (Opcode::new(M0F38, P66, 0x42), None),
+            Unary::ToInt => Row::new(M0F, PF3, 0x5b, ["vcvttps2dq", "vcvttpd2qq"])
+                .wide(M0F, 0x7a)
+                .reads(Read::Float),
+            Unary::IntAbs => Row::new(M0F38, P66, 0x1e, ["vpabsd", "vpabsq"]).wide(M0F38, 0x1f),
+            Unary::FromF16 => Row::new(M0F38, P66, 0x13, ["vcvtph2ps"; 2]).bytes(32),
+            Unary::Truncate16 => Row::new(M0F38, PF3, 0x33, ["vpmovdw"; 2]),
+            Unary::Truncate8 => Row::new(M0F38, PF3, 0x31, ["vpmovdb"; 2]),
+            Unary::Permute64(order) => Row::new(M0F3A, P66, 0x00, ["vpermq"; 2]).w().with(order),
+            Unary::Exponent => {
+                Row::new(M0F38, P66, 0x42, ["vgetexpps", "vgetexppd"]).reads(Read::Float)
+            }
             // Bits 2 and 3: a zero is positive, anything else below zero is NaN.
-            Unary::Fraction => (Opcode::new(M0F3A, P66, 0x26), Some(0b1100)),
+            Unary::Fraction => Row::new(M0F3A, P66, 0x26, ["vgetmantps", "vgetmantpd"])
+                .with(0b1100)
+                .reads(Read::Float),
         }
     }
 }

@@ -70,7 +70,7 @@ impl Select<'_> {
                 };
                 let pair = self.arg(*value)?;
                 let before = self.load_lanes(pointer);
-                let after = self.arithmetic(op, ty, before, pair)?;
+                let after = self.arithmetic(op, ty, &[before, pair])?;
                 self.store_again(pointer, after);
                 Ok(())
             }

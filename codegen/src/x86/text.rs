@@ -18,7 +18,7 @@
 
 use super::bodies::Bodies;
 use super::frame::PointerFrom;
-use super::inst::{Base, Binary, Inst, Load, MemRef, Op, Shift, Store, Unary, VReg, compare};
+use super::inst::{Base, Inst, Load, MemRef, Op, Read, Shift, Store, Unary, VReg};
 use super::select::{BodyKind, Tables};
 use super::task::{Cell, Task};
 use crate::machine::Width;
@@ -136,14 +136,6 @@ impl fmt::Display for Listing {
     }
 }
 
-/// How the lanes of an operand are read, where it is a constant.
-#[derive(Clone, Copy)]
-enum Read {
-    Float,
-    Int,
-    Bits,
-}
-
 /// A body that is being printed.
 struct Body<'a> {
     loop_: &'a Listing,
@@ -176,9 +168,9 @@ impl Body<'_> {
                 format!("{name} {}", all())
             }
             Op::CompareBlend(how) => {
-                let compare = binary(how, self.loop_.lanes);
-                let read = reads(Op::Binary(how));
-                let [a, b] = [2, 3].map(|i| self.operand(args[i], read));
+                let row = how.row();
+                let compare = row.names[usize::from(self.loop_.lanes == Lanes::Bits64)];
+                let [a, b] = [2, 3].map(|i| self.operand(args[i], row.read));
                 format!("{name} {}, {} {{{compare} {a}, {b}}}", arg(0), arg(1))
             }
             Op::Tail => format!("{name} {} {{tail}}", all()),
@@ -281,18 +273,9 @@ fn constant_64(bits: u64, read: Read) -> String {
 
 fn reads(op: Op) -> Read {
     match op {
-        Op::Binary(binary) => match binary {
-            Binary::Add | Binary::Sub | Binary::Mul | Binary::Div => Read::Float,
-            Binary::Min | Binary::Max | Binary::Compare(_) | Binary::Scale => Read::Float,
-            Binary::And | Binary::AndNot | Binary::Or | Binary::Xor => Read::Bits,
-            Binary::IntAdd | Binary::IntSub | Binary::IntMul => Read::Int,
-            Binary::IntMax | Binary::IntMin | Binary::IntEqual | Binary::IntGreater => Read::Int,
-            Binary::NarrowU16 | Binary::NarrowI16 | Binary::NarrowU8 | Binary::NarrowI8 => {
-                Read::Int
-            }
-        },
-        Op::Unary(Unary::Sqrt | Unary::Floor | Unary::ToInt) | Op::Fma | Op::ToF16 => Read::Float,
-        Op::Unary(Unary::Exponent | Unary::Fraction) => Read::Float,
+        Op::Binary(two) => two.row().read,
+        Op::Unary(one) => one.row().read,
+        Op::Fma | Op::ToF16 => Read::Float,
         _ => Read::Bits,
     }
 }
@@ -314,7 +297,7 @@ pub(super) fn mnemonic(op: Op, width: Width, lanes: Lanes) -> &'static str {
         Op::Load(Load::U16, _) => "vpmovzxwd",
         Op::Load(Load::U8, _) => "vpmovzxbd",
         Op::Load(Load::U8To64, _) => "vpmovzxbq",
-        Op::Load(Load::F16, _) | Op::Unary(Unary::FromF16) => "vcvtph2ps",
+        Op::Load(Load::F16, _) => "vcvtph2ps",
         Op::Store(Store::NonTemporal | Store::NonTemporalLow, _) => "vmovntps",
         Op::Store(Store::Low, _) => wide("vmovups", "vmovdqu16"),
         Op::Store(Store::Quarter, _) => "vmovdqu8",
@@ -323,70 +306,14 @@ pub(super) fn mnemonic(op: Op, width: Width, lanes: Lanes) -> &'static str {
         Op::Prefetch(_, true) => "prefetchw",
         Op::Prefetch(_, false) => "prefetcht0",
         Op::Position { .. } => "vpbroadcastd",
-        Op::Binary(how) => binary(how, lanes),
-        Op::Unary(Unary::Sqrt) => sized("vsqrtps", "vsqrtpd"),
-        Op::Unary(Unary::Floor) => match (width, is_64) {
-            (Width::Bits256, _) => "vroundps",
-            (Width::Bits512, false) => "vrndscaleps",
-            (Width::Bits512, true) => "vrndscalepd",
-        },
-        Op::Unary(Unary::ToFloat) => sized("vcvtdq2ps", "vcvtqq2pd"),
-        Op::Unary(Unary::ToInt) => sized("vcvttps2dq", "vcvttpd2qq"),
-        Op::Unary(Unary::IntAbs) => sized("vpabsd", "vpabsq"),
-        Op::Unary(Unary::Truncate16) => "vpmovdw",
-        Op::Unary(Unary::Truncate8) => "vpmovdb",
-        Op::Unary(Unary::Permute64(_)) => "vpermq",
-        Op::Unary(Unary::Exponent) => sized("vgetexpps", "vgetexppd"),
-        Op::Unary(Unary::Fraction) => sized("vgetmantps", "vgetmantpd"),
+        Op::Binary(two) => two.row().names[usize::from(is_64)],
+        Op::Unary(Unary::Floor) if width == Width::Bits256 => "vroundps",
+        Op::Unary(one) => one.row().names[usize::from(is_64)],
         Op::Shift(Shift::Left, _) => "vpslld",
         Op::Shift(Shift::Right, _) => "vpsrld",
         Op::Shift(Shift::Signed, _) => "vpsrad",
         Op::Fma => sized("vfmaddps", "vfmaddpd"),
         Op::Blend if width == Width::Bits256 => "vblendvps",
         Op::Blend | Op::CompareBlend(_) | Op::Tail => sized("vblendmps", "vblendmpd"),
-    }
-}
-
-fn binary(op: Binary, lanes: Lanes) -> &'static str {
-    let is_64 = lanes == Lanes::Bits64;
-    let sized = |short: &'static str, long: &'static str| if is_64 { long } else { short };
-    match op {
-        Binary::Add => sized("vaddps", "vaddpd"),
-        Binary::Sub => sized("vsubps", "vsubpd"),
-        Binary::Mul => sized("vmulps", "vmulpd"),
-        Binary::Div => sized("vdivps", "vdivpd"),
-        Binary::Min => sized("vminps", "vminpd"),
-        Binary::Max => sized("vmaxps", "vmaxpd"),
-        Binary::And => sized("vandps", "vandpd"),
-        Binary::AndNot => sized("vandnps", "vandnpd"),
-        Binary::Or => sized("vorps", "vorpd"),
-        Binary::Xor => sized("vxorps", "vxorpd"),
-        Binary::Compare(code) => comparison(code, is_64),
-        Binary::IntAdd => sized("vpaddd", "vpaddq"),
-        Binary::IntSub => sized("vpsubd", "vpsubq"),
-        Binary::IntMul => sized("vpmulld", "vpmullq"),
-        Binary::IntMax => sized("vpmaxsd", "vpmaxsq"),
-        Binary::IntMin => sized("vpminsd", "vpminsq"),
-        Binary::IntEqual => sized("vpcmpeqd", "vpcmpeqq"),
-        Binary::IntGreater => sized("vpcmpgtd", "vpcmpgtq"),
-        Binary::NarrowU16 => "vpackusdw",
-        Binary::NarrowI16 => "vpackssdw",
-        Binary::NarrowU8 => "vpackuswb",
-        Binary::NarrowI8 => "vpacksswb",
-        Binary::Scale => sized("vscalefps", "vscalefpd"),
-    }
-}
-
-fn comparison(code: u8, is_64: bool) -> &'static str {
-    let sized = |short: &'static str, long: &'static str| if is_64 { long } else { short };
-    match code {
-        compare::EQUAL => sized("vcmpeqps", "vcmpeqpd"),
-        compare::LESS => sized("vcmplt_oqps", "vcmplt_oqpd"),
-        compare::LESS_EQUAL => sized("vcmple_oqps", "vcmple_oqpd"),
-        compare::UNORDERED => sized("vcmpunordps", "vcmpunordpd"),
-        compare::NOT_EQUAL => sized("vcmpneqps", "vcmpneqpd"),
-        compare::GREATER_EQUAL => sized("vcmpge_oqps", "vcmpge_oqpd"),
-        compare::ORDERED => sized("vcmpordps", "vcmpordpd"),
-        _ => sized("vcmpps", "vcmppd"),
     }
 }
