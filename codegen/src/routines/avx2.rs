@@ -4,7 +4,7 @@
 //! for every function of the list. The last, incomplete vector of a tile is padded and run through
 //! the same instructions.
 
-use super::arithmetic::arithmetic;
+use super::arithmetic::{arithmetic, instructions, patch, single};
 use super::portable::function_f64;
 use super::{FunctionRoutines, OneF16, Tiles, doubles, gather_rows, random, sum_rows};
 use core::arch::x86_64 as x86;
@@ -155,19 +155,6 @@ impl Wide {
     }
 }
 
-/// Lane methods that are one instruction each.
-macro_rules! instructions {
-    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty = $value:expr;)*) => {
-        $(
-            #[inline(always)]
-            fn $name($($arg: $ty),*) -> $out {
-                // SAFETY: called only inside routines whose caller has checked for AVX2 and FMA.
-                unsafe { $value }
-            }
-        )*
-    };
-}
-
 type Bits = x86::__m256i;
 
 /// `self` cannot be named in a macro's body, so the methods that take it go through these.
@@ -206,12 +193,8 @@ impl Lane for Wide {
         int_eq(a: Bits, b: Bits) -> Bits = x86::_mm256_cmpeq_epi32(a, b);
     }
 
-    arithmetic!(f32);
+    single!();
 
-    #[inline(always)]
-    fn fma(self, b: Self, c: Self) -> Self {
-        Wide(Op::fma(self, b, c))
-    }
     #[inline(always)]
     fn lt(self, o: Self) -> Bits {
         Wide(Op::lt(self, o)).bits()
@@ -225,14 +208,6 @@ impl Lane for Wide {
         Wide(Op::blend(b, a, Wide::from_bits(mask)))
     }
     #[inline(always)]
-    fn bits(self) -> Bits {
-        Op::bits(self)
-    }
-    #[inline(always)]
-    fn from_bits(b: Bits) -> Self {
-        Wide(Op::from_bits(b))
-    }
-    #[inline(always)]
     fn shl<const N: i32>(a: Bits) -> Bits {
         // SAFETY: called only inside routines whose caller has checked for AVX2.
         unsafe { x86::_mm256_slli_epi32::<N>(a) }
@@ -244,26 +219,14 @@ impl Lane for Wide {
     }
     #[inline(always)]
     fn or_exact(self, good: Bits, x: Self, exact: fn(f32) -> f32) -> Self {
-        if Op::signs(good) == -1 { self } else { patch(&self, &good, &x, exact) }
-    }
-}
-
-/// `y` with `exact(x)` in the lanes not good.
-#[cold]
-#[inline(never)]
-fn patch(y: &Wide, good: &Bits, x: &Wide, exact: fn(f32) -> f32) -> Wide {
-    let lanes = |v: &Wide| {
-        // SAFETY: eight f32 are 32 bytes, and any bits are f32.
-        unsafe { std::mem::transmute::<Wide, [f32; 8]>(*v) }
-    };
-    let (mut out, good, x) = (lanes(y), lanes(&Wide::from_bits(*good)), lanes(x));
-    for i in 0..8 {
-        if good[i].to_bits() == 0 {
-            out[i] = exact(x[i]);
+        if Op::signs(good) == -1 {
+            return self;
         }
+        // SAFETY: eight lanes are 32 bytes, and any bits are u32.
+        let good = unsafe { std::mem::transmute::<Bits, [u32; 8]>(good) };
+        // SAFETY: a vector is eight f32.
+        unsafe { patch::<Self, f32, 8>(&self, |lane| good[lane] != 0, &x, exact) }
     }
-    // SAFETY: as above.
-    unsafe { std::mem::transmute::<[f32; 8], Wide>(out) }
 }
 
 macro_rules! tile {

@@ -1,7 +1,7 @@
 //! Sixteen f32 at a time: for the rows of attention, and functions that generated code calls. What
 //! else there is has the routines of AVX2.
 
-use super::arithmetic::arithmetic;
+use super::arithmetic::{arithmetic, instructions, patch, single};
 use super::{FunctionRoutines, Tiles, avx2, sum_rows};
 use core::arch::x86_64 as x86;
 use tracecast_ir::kernel::math::Lane;
@@ -138,19 +138,6 @@ pub(crate) fn to_bf16(x: x86::__m512) -> x86::__m256i {
 #[repr(transparent)]
 pub(super) struct Wide(pub(super) x86::__m512);
 
-/// Functions that are one instruction each.
-macro_rules! instructions {
-    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty = $value:expr;)*) => {
-        $(
-            #[inline(always)]
-            fn $name($($arg: $ty),*) -> $out {
-                // SAFETY: called only inside routines whose caller has checked for AVX-512F.
-                unsafe { $value }
-            }
-        )*
-    };
-}
-
 type Bits = x86::__m512i;
 type Mask = x86::__mmask16;
 
@@ -197,12 +184,8 @@ impl Lane for Wide {
         xor(a: Bits, b: Bits) -> Bits = x86::_mm512_xor_si512(a, b);
     }
 
-    arithmetic!(f32);
+    single!();
 
-    #[inline(always)]
-    fn fma(self, b: Self, c: Self) -> Self {
-        Wide(Op::fma(self, b, c))
-    }
     #[inline(always)]
     fn lt(self, o: Self) -> Bits {
         Op::spread(Op::lt(self, o))
@@ -214,14 +197,6 @@ impl Lane for Wide {
     #[inline(always)]
     fn select(mask: Bits, a: Self, b: Self) -> Self {
         Wide(Op::blend(Op::mask(mask), a, b))
-    }
-    #[inline(always)]
-    fn bits(self) -> Bits {
-        Op::bits(self)
-    }
-    #[inline(always)]
-    fn from_bits(b: Bits) -> Self {
-        Wide(Op::from_bits(b))
     }
     #[inline(always)]
     fn shl<const N: i32>(a: Bits) -> Bits {
@@ -250,24 +225,10 @@ impl Lane for Wide {
     #[inline(always)]
     fn or_exact(self, good: Bits, x: Self, exact: fn(f32) -> f32) -> Self {
         let good = Op::mask(good);
-        if good == Mask::MAX { self } else { patch(&self, good, &x, exact) }
-    }
-}
-
-/// `y` with `exact(x)` in the lanes not good.
-#[cold]
-#[inline(never)]
-fn patch(y: &Wide, good: Mask, x: &Wide, exact: fn(f32) -> f32) -> Wide {
-    let lanes = |v: &Wide| {
-        // SAFETY: sixteen f32 are 64 bytes, and any bits are f32.
-        unsafe { std::mem::transmute::<Wide, [f32; 16]>(*v) }
-    };
-    let (mut out, x) = (lanes(y), lanes(x));
-    for i in 0..16 {
-        if good & (1 << i) == 0 {
-            out[i] = exact(x[i]);
+        if good == Mask::MAX {
+            return self;
         }
+        // SAFETY: a vector is sixteen f32.
+        unsafe { patch::<Self, f32, 16>(&self, |lane| good & (1 << lane) != 0, &x, exact) }
     }
-    // SAFETY: as above.
-    unsafe { std::mem::transmute::<[f32; 16], Wide>(out) }
 }

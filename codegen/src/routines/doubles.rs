@@ -4,7 +4,7 @@
 //! Machines with AVX-512 have vector loops of most of them, and come here for those that need a
 //! patch.
 
-use super::arithmetic::arithmetic;
+use super::arithmetic::{arithmetic, instructions, patch};
 use super::{TileFn, portable};
 use core::arch::x86_64 as x86;
 use tracecast_ir::kernel::Definition;
@@ -50,19 +50,6 @@ unsafe extern "C" fn vectors<F: Definition>(src: *const u8, dst: *mut u8, n: usi
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct Wide(x86::__m256d);
-
-/// Methods that are one instruction each.
-macro_rules! instructions {
-    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty = $value:expr;)*) => {
-        $(
-            #[inline(always)]
-            fn $name($($arg: $ty),*) -> $out {
-                // SAFETY: called only inside routines whose caller has checked for AVX2.
-                unsafe { $value }
-            }
-        )*
-    };
-}
 
 type Mask = x86::__m256d;
 
@@ -161,24 +148,11 @@ impl Double for Wide {
     }
     #[inline(always)]
     fn or_exact(self, good: Mask, x: Self, exact: fn(f64) -> f64) -> Self {
-        if Op::signs(good) == 0xf { self } else { patch(&self, &Wide(good), &x, exact) }
-    }
-}
-
-/// `y` with `exact(x)` in the lanes not good.
-#[cold]
-#[inline(never)]
-fn patch(y: &Wide, good: &Wide, x: &Wide, exact: fn(f64) -> f64) -> Wide {
-    let lanes = |v: &Wide| {
-        // SAFETY: four f64 are 32 bytes, and any bits are f64.
-        unsafe { std::mem::transmute::<Wide, [f64; 4]>(*v) }
-    };
-    let (mut out, good, x) = (lanes(y), lanes(good), lanes(x));
-    for i in 0..4 {
-        if good[i].to_bits() == 0 {
-            out[i] = exact(x[i]);
+        let signs = Op::signs(good);
+        if signs == 0xf {
+            return self;
         }
+        // SAFETY: a vector is four f64.
+        unsafe { patch::<Self, f64, 4>(&self, |lane| signs & (1 << lane) != 0, &x, exact) }
     }
-    // SAFETY: as above.
-    unsafe { std::mem::transmute::<[f64; 4], Wide>(out) }
 }
