@@ -154,6 +154,7 @@ run_pages! {
     Performance: "../docs/guide/performance.md",
     Memory: "../docs/guide/memory.md",
     OwnDevice: "../docs/guide/device.md",
+    Devices: "../docs/devices.md",
     Autocast: "../docs/autocast.md",
     PyTorchOps: "../docs/pytorch-ops.md",
     PyTorchFunctions: "../docs/pytorch-functions.md",

@@ -140,14 +140,32 @@ fn unlisted(tree: &Tree) -> Vec<String> {
 }
 
 #[test]
+fn code_of_pages_runs() {
+    none("pages with code that `run_pages!` in src/lib.rs does not run", idle_code(repository()));
+}
+
+/// The pages with Rust code that no doctest runs.
+fn idle_code(tree: &Tree) -> Vec<String> {
+    let root = tree.text("src/lib.rs");
+    let pages =
+        tree.ending("md").filter(|(path, _)| *path == "README.md" || path.starts_with("docs/"));
+    let idle = pages.filter(|(path, text)| {
+        text.contains("```rust\n") && !root.contains(&format!("\"../{path}\""))
+    });
+    idle.map(|(path, _)| path.to_owned()).collect()
+}
+
+#[test]
 fn a_broken_link_and_an_unlisted_page_are_seen() {
     let tree = Tree::of(&[
         ("docs/SUMMARY.md", "[A](a.md) [B](guide/b.md)"),
         ("docs/a.md", "[b](guide/b.md#part) [c](https://c) [here](#a)\n```rust\nx[0](1)\n```\n"),
         ("docs/guide/b.md", "[src](../../src), [a](../a.md)"),
-        ("src/lib.rs", ""),
+        ("src/lib.rs", "run_pages! { A: \"../docs/a.md\" }"),
     ]);
     assert_eq!((broken_links(&tree), unlisted(&tree)), (vec![], vec![]));
+    assert_eq!(idle_code(&tree), [""; 0]);
+    assert_eq!(idle_code(&tree.clone().with("src/lib.rs", "")), ["docs/a.md"]);
     let tree = tree.with("docs/guide/c.md", "[a](a.md)");
     assert_eq!(broken_links(&tree), ["docs/guide/c.md: a.md"]);
     assert_eq!(unlisted(&tree), ["guide/c.md"]);
