@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use support::dice::Dice;
 use tracecast_ir::eval::Value;
 use tracecast_ir::op::Body;
-use tracecast_ir::ops::prelude::*;
 use tracecast_ir::ops::sample::{Range, Sample, parse_sample};
 use tracecast_ir::{DType, Graph, OpDef, TensorType, Tracer, text};
 
@@ -16,22 +15,7 @@ use tracecast_ir::{DType, Graph, OpDef, TensorType, Tracer, text};
 /// any.
 fn program(op: &'static OpDef, sample: &Sample) -> Graph {
     let tracer = Tracer::new("sample");
-    {
-        let t = &tracer;
-        let args = sample.inputs(t);
-        let wrt: Vec<_> = args.vars.iter().copied().filter(|v| v.dtype().is_float()).collect();
-        let results = t.apply(op, args, sample.attrs.clone());
-        for (i, y) in results.iter().enumerate() {
-            t.output(&format!("y{i}"), *y);
-        }
-        let float = results.iter().copied().find(|y| y.dtype().is_float() && y.ty().numel() != 0);
-        if let Some(y) = float.filter(|_| !wrt.is_empty()) {
-            let loss = y.mul(y).sum(().dtype(DType::F32));
-            for (i, g) in t.grad(loss, &wrt).into_iter().enumerate() {
-                t.output(&format!("g{i}"), g);
-            }
-        }
-    }
+    support::sampled(&tracer, op, sample, |y| y.ty().numel() != 0);
     tracer.finish().unwrap_or_else(|e| panic!("{}: {e}", op.name))
 }
 

@@ -8,6 +8,8 @@
 
 mod cases;
 mod decided;
+#[path = "../support/recorded.rs"]
+mod files;
 mod form;
 mod known;
 mod mutations;
@@ -74,7 +76,7 @@ impl Tally {
         let shown = self.failures.iter().take(40).cloned().collect::<Vec<_>>().join("\n");
         assert!(self.failures.is_empty(), "{section}: {} differ\n{shown}", self.failures.len());
         for (_, what, count) in
-            AS_PROGRAMS.iter().filter(|(of, ..)| cases::are_own() && *of == section)
+            AS_PROGRAMS.iter().filter(|(of, ..)| files::are_own() && *of == section)
         {
             let found = self.notes.get(what).copied().unwrap_or_default();
             assert_eq!(found, *count, "{section}: {what}");
@@ -133,7 +135,7 @@ fn run_program(program: &Value) -> (Vec<String>, Option<&'static str>) {
         true => programs::put_right(program),
         false => Some(program.clone()),
     };
-    assert!(right.is_some() || !cases::are_own(), "{} records a defect", program["id"]);
+    assert!(right.is_some() || !files::are_own(), "{} records a defect", program["id"]);
     let mut note = Some("a defect, traced with parity only");
     if let Some(right) = right {
         let traced = programs::traced(&right);
@@ -176,7 +178,7 @@ fn what_is_listed_as_absent_or_refused_is_met() {
             }
         }
     }
-    if cases::are_own() {
+    if files::are_own() {
         let idle: Vec<&str> = recorded::absent().filter(|name| !absent.contains(name)).collect();
         assert!(idle.is_empty(), "no case has {idle:?}");
         let idle: Vec<&str> = recorded::of_one_dtype().filter(|op| !of_two.contains(*op)).collect();
@@ -263,11 +265,11 @@ fn run_prose(section: &str, tests: &[(&str, fn())]) {
                 seen += 1;
                 tally.ran(&case["id"], &[]);
             }
-            None if cases::are_own() => tally.ran(&case["id"], &["has no test".to_owned()]),
+            None if files::are_own() => tally.ran(&case["id"], &["has no test".to_owned()]),
             None => tally.note("in prose, of another file, without a test here"),
         }
     }
-    assert!(!cases::are_own() || seen == tests.len(), "{section}: a test has no entry");
+    assert!(!files::are_own() || seen == tests.len(), "{section}: a test has no entry");
     tally.finish(section);
 }
 
@@ -286,7 +288,7 @@ fn privateuse1_and_registration_cases() {
         let found = known::caught(|| [known::of_device(case), outside::run(case)].concat());
         tally.ran(&case["id"], &found);
     }
-    assert!(!cases::are_own() || tally.executed == 16);
+    assert!(!files::are_own() || tally.executed == 16);
     tally.finish("devices from outside");
     run_prose(section, registration::TESTS);
 }

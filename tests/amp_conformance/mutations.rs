@@ -4,6 +4,7 @@
 //! Ops that are not listed are flipped as well: a line for them would be noticed.
 
 use crate::cases::{self, Call};
+use crate::files;
 use crate::{decided, tables};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Write, stdout};
@@ -75,14 +76,14 @@ fn lines<'c>(
 
 #[test]
 fn a_flipped_line_of_a_table_is_noticed() {
-    let (file, recorded) = (cases::read(), cases::file("autocast-policies.json"));
+    let (file, recorded) = (cases::read(), files::file("autocast-policies.json"));
     let mut not_held = BTreeSet::new();
     let (mut flips, mut by_cases, mut by_lists) = (0, 0, 0);
     for (name, set) in tables::devices() {
         let table = tables::table(name, &set).clone();
         let lists = tables::lists(&recorded, name);
         let (mut lines, differing) = lines(&file, &set, &table);
-        assert!(!cases::are_own() || differing == 0, "{differing} cases differ as it is");
+        assert!(!files::are_own() || differing == 0, "{differing} cases differ as it is");
         for line in lists.keys() {
             lines.entry(line.clone()).or_default();
         }
@@ -114,5 +115,5 @@ fn a_flipped_line_of_a_table_is_noticed() {
     );
     writeln!(stdout(), "{line}").expect("standard output is open");
     assert!(not_held.is_empty(), "{not_held:?}");
-    assert!(!cases::are_own() || by_cases > 4000, "{line}");
+    assert!(!files::are_own() || by_cases > 4000, "{line}");
 }

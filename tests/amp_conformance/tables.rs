@@ -3,7 +3,7 @@
 //!
 //! The calls of `autocast-cases.json` are of three devices; the lists are of all.
 
-use crate::cases;
+use crate::files;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ pub(crate) fn differences(
 
 #[test]
 fn every_line_of_every_table_is_the_recorded_one() {
-    let file = cases::file("autocast-policies.json");
+    let file = files::file("autocast-policies.json");
     let mut lines = 0;
     for (name, set) in devices() {
         let table = table(name, &set);
@@ -120,12 +120,12 @@ fn every_line_of_every_table_is_the_recorded_one() {
         assert_eq!(own.collect::<Lists>(), recorded, "{name}");
         lines += recorded.len();
     }
-    assert!(!cases::are_own() || lines == 890, "{lines} lines");
+    assert!(!files::are_own() || lines == 890, "{lines} lines");
 }
 
 #[test]
 fn every_line_of_every_table_does_what_its_policy_means() {
-    let file = cases::file("autocast-policies.json");
+    let file = files::file("autocast-policies.json");
     for (name, set) in devices() {
         let table = table(name, &set);
         let wrong: Vec<_> = lists(&file, name)
@@ -138,7 +138,7 @@ fn every_line_of_every_table_does_what_its_policy_means() {
 
 #[test]
 fn every_line_of_the_script_table_is_the_recorded_one() {
-    let file = cases::file("autocast-policies.json");
+    let file = files::file("autocast-policies.json");
     let classes = [
         ("lower_precision", ScriptClass::LowerPrecision),
         ("full_precision", ScriptClass::FullPrecision),

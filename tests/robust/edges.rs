@@ -3,9 +3,9 @@
 
 use crate::outcome::{Outcome, caught, follow};
 use crate::support::dice::Dice;
+use crate::support::sampled;
 use std::sync::Arc;
 use tracecast_ir::op::Body;
-use tracecast_ir::ops::prelude::*;
 use tracecast_ir::ops::sample::{Range, Sample, parse_sample};
 use tracecast_ir::{Attr, Attrs, DType, Graph, OpDef, Shape, Size, TraceError, Tracer};
 use tracecast_runtime::Device;
@@ -45,22 +45,7 @@ const TEXTS: [&str; 8] = ["", "sum", "mean", "none", "max", "argmax", "tanh", "Ã
 /// The op on a sample, with the gradients of its floating point results.
 pub(crate) fn record(op: &'static OpDef, sample: &Sample, grad: bool) -> Result<Graph, TraceError> {
     let tracer = Tracer::new("edge");
-    {
-        let t = &tracer;
-        let args = sample.inputs(t);
-        let wrt: Vec<_> = args.vars.iter().copied().filter(|v| v.dtype().is_float()).collect();
-        let results = t.apply(op, args, sample.attrs.clone());
-        for (i, y) in results.iter().enumerate() {
-            t.output(&format!("y{i}"), *y);
-        }
-        let float = results.iter().copied().find(|y| y.dtype().is_float());
-        if let (Some(y), true) = (float, grad && !wrt.is_empty() && t.error().is_none()) {
-            let loss = y.mul(y).sum(().dtype(DType::F32));
-            for (i, g) in t.grad(loss, &wrt).into_iter().enumerate() {
-                t.output(&format!("g{i}"), g);
-            }
-        }
-    }
+    sampled(&tracer, op, sample, |_| grad && tracer.error().is_none());
     tracer.finish()
 }
 

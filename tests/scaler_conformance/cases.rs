@@ -6,20 +6,6 @@ use tracecast::eager::{DeviceTensor, Eager};
 use tracecast::ir::DType;
 use tracecast::{Error, Options, Tensor, TensorType};
 
-/// The file.
-pub(crate) fn cases() -> Value {
-    let folder = std::env::var("TRACECAST_CASES")
-        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data").to_owned());
-    let path = format!("{folder}/gradscaler-cases.json");
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
-/// True if the cases are not those of the repository.
-pub(crate) fn are_others() -> bool {
-    std::env::var_os("TRACECAST_CASES").is_some()
-}
-
 /// The CPU and the reference device.
 pub(crate) fn eagers() -> [Eager; 2] {
     ["cpu", "reference"].map(|name| Eager::new(Options::new().device(name)).expect("a device"))

@@ -10,6 +10,8 @@
 
 mod both;
 mod cases;
+#[path = "../support/recorded.rs"]
+mod files;
 mod machine;
 mod plan;
 mod prose;
@@ -19,7 +21,8 @@ mod recorded;
 mod replay;
 mod training;
 
-use cases::{cases, eagers};
+use cases::eagers;
+use files::file;
 use serde_json::Value;
 
 /// Runs every case of a section on both devices, and fails with all that went wrong.
@@ -28,11 +31,11 @@ fn all(
     name: &str,
     run: impl Fn(&tracecast::eager::Eager, &Value) -> Result<(), String>,
 ) {
-    let cases = cases();
+    let cases = file("gradscaler-cases.json");
     let none = Vec::new();
     let list = cases[section].as_array().unwrap_or(&none);
     // Other files may have some of the sections only.
-    assert!(!list.is_empty() || cases::are_others(), "no section `{section}`");
+    assert!(!list.is_empty() || !files::are_own(), "no section `{section}`");
     let mut failures = Vec::new();
     for eager in eagers() {
         for (i, case) in list.iter().enumerate() {
@@ -55,14 +58,14 @@ fn scenarios() {
 fn scenarios_as_recorded_steps() {
     let replayed = those(recorded::scenario);
     println!("{} scenarios as recorded steps: {replayed:?}", replayed.len());
-    assert!(replayed.len() >= 38 || cases::are_others(), "{}", replayed.len());
+    assert!(replayed.len() >= 38 || !files::are_own(), "{}", replayed.len());
 }
 
 #[test]
 fn scenarios_in_both_forms() {
     let compared = those(both::scenario);
     println!("{} scenarios in both forms: {compared:?}", compared.len());
-    assert!(compared.len() >= 38 || cases::are_others(), "{}", compared.len());
+    assert!(compared.len() >= 38 || !files::are_own(), "{}", compared.len());
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn inverse_scale() {
 
 #[test]
 fn prose_entries() {
-    let cases = cases();
+    let cases = file("gradscaler-cases.json");
     let [cpu, reference] = eagers();
     let mut missing = Vec::new();
     let mut failures = Vec::new();
@@ -140,5 +143,5 @@ fn prose_entries() {
     }
     println!("prose: {run} entries covered; not yet covered:\n  {}", missing.join("\n  "));
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert!(missing.is_empty() || cases::are_others(), "entries without a test: {missing:?}");
+    assert!(missing.is_empty() || !files::are_own(), "entries without a test: {missing:?}");
 }

@@ -3,11 +3,10 @@
 //! numbers, in two named ops but for the order of sums where a name is 1.
 
 use crate::support::dice::Dice;
-use crate::support::{difference, expected, value};
+use crate::support::{difference, expected, sampled, value};
 use std::collections::{BTreeSet, HashMap};
 use tracecast_ir::eval::Outputs;
 use tracecast_ir::op::{AttrKind, Body};
-use tracecast_ir::ops::prelude::*;
 use tracecast_ir::ops::sample::{Range, Sample, parse_sample};
 use tracecast_ir::{Attr, DType, Graph, OpDef, Size, Stage, TraceError, Tracer, Values, verify};
 use tracecast_passes::{Autodiff, PassOptions, Simplify, standard};
@@ -18,22 +17,7 @@ fn program(op: &'static OpDef, sample: &Sample, names: &Values) -> Result<Graph,
     for (name, value) in names.iter() {
         tracer.size_at(name, 0.., value);
     }
-    {
-        let t = &tracer;
-        let args = sample.inputs(t);
-        let wrt: Vec<_> = args.vars.iter().copied().filter(|v| v.dtype().is_float()).collect();
-        let results = t.apply(op, args, sample.attrs.clone());
-        for (i, y) in results.iter().enumerate() {
-            t.output(&format!("y{i}"), *y);
-        }
-        let float = results.iter().copied().find(|y| y.dtype().is_float());
-        if let Some(y) = float.filter(|_| !wrt.is_empty()) {
-            let loss = y.mul(y).sum(().dtype(DType::F32));
-            for (i, g) in t.grad(loss, &wrt).into_iter().enumerate() {
-                t.output(&format!("g{i}"), g);
-            }
-        }
-    }
+    sampled(&tracer, op, sample, |_| true);
     tracer.finish()
 }
 

@@ -16,8 +16,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tracecast_codegen::{CpuDevice, CpuOptions, Vectors};
 use tracecast_ir::eval::{self, Outputs, Value};
-use tracecast_ir::ops::sample::Range;
-use tracecast_ir::{DType, Graph, Role, TensorType, Verified};
+use tracecast_ir::ops::prelude::*;
+use tracecast_ir::ops::sample::{Range, Sample};
+use tracecast_ir::{DType, Graph, OpDef, Role, TensorType, Tracer, Var, Verified};
 use tracecast_passes::{Autodiff, PassOptions, standard};
 use tracecast_runtime::{Device, Program, Store, Tensor};
 
@@ -81,6 +82,30 @@ pub fn inputs(graph: &Graph, seed: u64) -> HashMap<String, Value> {
         .iter()
         .map(|p| (p.name.clone(), value(&p.ty, range(&p.name), &mut dice)))
         .collect()
+}
+
+/// Records an op on its sample: its results, and the gradients of the sum of squares of the first
+/// float among them that `takes` accepts.
+#[track_caller]
+pub fn sampled<'t>(
+    t: &'t Tracer,
+    op: &'static OpDef,
+    sample: &Sample,
+    takes: impl Fn(Var<'t>) -> bool,
+) {
+    let args = sample.inputs(t);
+    let wrt: Vec<_> = args.vars.iter().copied().filter(|v| v.dtype().is_float()).collect();
+    let results = t.apply(op, args, sample.attrs.clone());
+    for (i, y) in results.iter().enumerate() {
+        t.output(&format!("y{i}"), *y);
+    }
+    let float = results.iter().copied().find(|y| y.dtype().is_float() && takes(*y));
+    if let Some(y) = float.filter(|_| !wrt.is_empty()) {
+        let loss = y.mul(y).sum(().dtype(DType::F32));
+        for (i, g) in t.grad(loss, &wrt).into_iter().enumerate() {
+            t.output(&format!("g{i}"), g);
+        }
+    }
 }
 
 /// The program after differentiation, which still means what it meant, and as kernels.
