@@ -12,6 +12,11 @@
 #![allow(clippy::unwrap_used, reason = "recorded data that cannot be read is a failed test")]
 #![allow(clippy::print_stdout, reason = "the table is for who runs the test")]
 
+/// A list of names.
+macro_rules! names {
+    ($($name:literal)*) => { &[$($name),*] };
+}
+
 mod arguments;
 mod aten;
 mod calls;

@@ -28,20 +28,9 @@ pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
             _ => return Err(String::new()),
         }])
     };
-    const NAMES: &[&str] = &[
-        "hardtanh",
-        "relu6",
-        "leaky_relu",
-        "threshold",
-        "hardshrink",
-        "softshrink",
-        "tanhshrink",
-        "softsign",
-        "softmin",
-        "_safe_softmax",
-        "celu",
-        "selu",
-        "logsigmoid",
-    ];
+    const NAMES: &[&str] = names! {
+        "hardtanh" "relu6" "leaky_relu" "threshold" "hardshrink" "softshrink" "tanhshrink"
+        "softsign" "softmin" "_safe_softmax" "celu" "selu" "logsigmoid"
+    };
     NAMES.contains(&name).then(made)
 }

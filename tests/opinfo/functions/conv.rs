@@ -12,15 +12,9 @@ pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
         "conv_transpose1d" | "conv_transpose2d" | "conv_transpose3d" => transposed(name, a),
         _ => plain(name, a),
     };
-    const NAMES: &[&str] = &[
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "conv_transpose1d",
-        "conv_transpose2d",
-        "conv_transpose3d",
-        "im2col",
-    ];
+    const NAMES: &[&str] = names! {
+        "conv1d" "conv2d" "conv3d" "conv_transpose1d" "conv_transpose2d" "conv_transpose3d" "im2col"
+    };
     let is_columns = name == "unfold" && a.case.id.starts_with("nn.functional.unfold/");
     (is_columns || NAMES.contains(&name)).then(made)
 }

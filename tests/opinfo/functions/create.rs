@@ -50,18 +50,10 @@ fn filled<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
         };
         Ok(vec![a.t.full(ty, value)])
     };
-    const NAMES: &[&str] = &[
-        "full",
-        "ones",
-        "zeros",
-        "scalar_tensor",
-        "full_like",
-        "ones_like",
-        "zeros_like",
-        "new_full",
-        "new_ones",
-        "new_zeros",
-    ];
+    const NAMES: &[&str] = names! {
+        "full" "ones" "zeros" "scalar_tensor" "full_like" "ones_like" "zeros_like" "new_full"
+        "new_ones" "new_zeros"
+    };
     NAMES.contains(&name).then(made)
 }
 

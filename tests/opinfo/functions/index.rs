@@ -42,16 +42,10 @@ pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
             _ => x.masked_scatter(a.tensor(1, "mask")?, a.tensor(2, "source")?),
         }])
     };
-    const NAMES: &[&str] = &[
-        "scatter",
-        "scatter_reduce",
-        "index_reduce",
-        "index_fill",
-        "index_put",
-        "put",
-        "masked_scatter",
-        "embedding_bag",
-    ];
+    const NAMES: &[&str] = names! {
+        "scatter" "scatter_reduce" "index_reduce" "index_fill" "index_put" "put" "masked_scatter"
+        "embedding_bag"
+    };
     NAMES.contains(&name).then(made)
 }
 

@@ -31,14 +31,10 @@ pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
         "native_batch_norm" => of_batch(a, [3, 4, 1, 2]),
         _ => of_batch(a, [1, 2, 3, 4]),
     };
-    const NAMES: &[&str] = &[
-        "batch_norm",
-        "native_batch_norm",
-        "group_norm",
-        "native_group_norm",
-        "instance_norm",
-        "local_response_norm",
-    ];
+    const NAMES: &[&str] = names! {
+        "batch_norm" "native_batch_norm" "group_norm" "native_group_norm" "instance_norm"
+        "local_response_norm"
+    };
     NAMES.contains(&name).then(made)
 }
 

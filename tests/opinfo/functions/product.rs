@@ -42,18 +42,10 @@ fn products<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             _ => return Err(String::new()),
         }])
     };
-    const NAMES: &[&str] = &[
-        "einsum",
-        "linalg.multi_dot",
-        "outer",
-        "inner",
-        "kron",
-        "cross",
-        "linalg.cross",
-        "linalg.matrix_power",
-        "tensordot",
-        "bilinear",
-    ];
+    const NAMES: &[&str] = names! {
+        "einsum" "linalg.multi_dot" "outer" "inner" "kron" "cross" "linalg.cross"
+        "linalg.matrix_power" "tensordot" "bilinear"
+    };
     NAMES.contains(&name).then(made)
 }
 
@@ -94,17 +86,10 @@ fn norms<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             _ => norm(name, a)?,
         }])
     };
-    const NAMES: &[&str] = &[
-        "cdist",
-        "pairwise_distance",
-        "normalize",
-        "native_layer_norm",
-        "trace",
-        "diff",
-        "norm",
-        "linalg.norm",
-        "linalg.matrix_norm",
-    ];
+    const NAMES: &[&str] = names! {
+        "cdist" "pairwise_distance" "normalize" "native_layer_norm" "trace" "diff" "norm"
+        "linalg.norm" "linalg.matrix_norm"
+    };
     NAMES.contains(&name).then(made)
 }
 

@@ -7,21 +7,10 @@ use tracecast_ir::{DType, TensorType};
 
 /// The results, if `name` is one of those.
 pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
-    const NAMES: &[&str] = &[
-        "dropout",
-        "dropout2d",
-        "bernoulli",
-        "normal",
-        "uniform",
-        "rand_like",
-        "randn",
-        "randn_like",
-        "randint",
-        "randint_like",
-        "exponential",
-        "alpha_dropout",
-        "multinomial",
-    ];
+    const NAMES: &[&str] = names! {
+        "dropout" "dropout2d" "bernoulli" "normal" "uniform" "rand_like" "randn" "randn_like"
+        "randint" "randint_like" "exponential" "alpha_dropout" "multinomial"
+    };
     NAMES.contains(&name).then(|| drawn(name, a))
 }
 

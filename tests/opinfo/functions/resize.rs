@@ -20,15 +20,10 @@ pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
             _ => return interpolated(name, a),
         }])
     };
-    const NAMES: &[&str] = &[
-        "interpolate",
-        "upsample_nearest",
-        "upsample_bilinear",
-        "grid_sample",
-        "pixel_shuffle",
-        "pixel_unshuffle",
-        "channel_shuffle",
-    ];
+    const NAMES: &[&str] = names! {
+        "interpolate" "upsample_nearest" "upsample_bilinear" "grid_sample" "pixel_shuffle"
+        "pixel_unshuffle" "channel_shuffle"
+    };
     NAMES.contains(&name).then(made)
 }
 

@@ -134,43 +134,13 @@ fn shapes<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             _ => return Err(String::new()),
         }])
     };
-    const NAMES: &[&str] = &[
-        "view",
-        "reshape",
-        "view_as",
-        "reshape_as",
-        "permute",
-        "transpose",
-        "t",
-        "T",
-        "mT",
-        "movedim",
-        "squeeze",
-        "unsqueeze",
-        "expand",
-        "broadcast_to",
-        "expand_as",
-        "flatten",
-        "unflatten",
-        "ravel",
-        "contiguous",
-        "clone",
-        "positive",
-        "atleast_1d",
-        "atleast_2d",
-        "atleast_3d",
-        "repeat",
-        "tile",
-        "repeat_interleave",
-        "sum_to_size",
-        "flip",
-        "fliplr",
-        "flipud",
-        "roll",
-        "rot90",
-        "constant_pad_nd",
-        "pad",
-    ];
+    const NAMES: &[&str] = names! {
+        "view" "reshape" "view_as" "reshape_as" "permute" "transpose" "t" "T" "mT" "movedim"
+        "squeeze" "unsqueeze" "expand" "broadcast_to" "expand_as" "flatten" "unflatten" "ravel"
+        "contiguous" "clone" "positive" "atleast_1d" "atleast_2d" "atleast_3d" "repeat" "tile"
+        "repeat_interleave" "sum_to_size" "flip" "fliplr" "flipud" "roll" "rot90" "constant_pad_nd"
+        "pad"
+    };
     NAMES.contains(&name).then(made)
 }
 
@@ -218,18 +188,10 @@ fn parts<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             _ => return Err(String::new()),
         })
     };
-    const NAMES: &[&str] = &[
-        "hsplit",
-        "vsplit",
-        "dsplit",
-        "split",
-        "unsafe_split",
-        "split_with_sizes",
-        "chunk",
-        "unsafe_chunk",
-        "unbind",
-        "tensor_split",
-    ];
+    const NAMES: &[&str] = names! {
+        "hsplit" "vsplit" "dsplit" "split" "unsafe_split" "split_with_sizes" "chunk" "unsafe_chunk"
+        "unbind" "tensor_split"
+    };
     NAMES.contains(&name).then(made)
 }
 
@@ -257,17 +219,10 @@ fn joins<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             _ => f::column_stack(&xs),
         }])
     };
-    const NAMES: &[&str] = &[
-        "broadcast_tensors",
-        "meshgrid",
-        "block_diag",
-        "stack",
-        "cat",
-        "hstack",
-        "vstack",
-        "dstack",
-        "column_stack",
-    ];
+    const NAMES: &[&str] = names! {
+        "broadcast_tensors" "meshgrid" "block_diag" "stack" "cat" "hstack" "vstack" "dstack"
+        "column_stack"
+    };
     NAMES.contains(&name).then(made)
 }
 
@@ -294,16 +249,9 @@ fn matrices<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             _ => return Err(String::new()),
         }])
     };
-    const NAMES: &[&str] = &[
-        "diagonal",
-        "linalg.diagonal",
-        "diag_embed",
-        "diag",
-        "diagflat",
-        "tril",
-        "triu",
-        "diagonal_scatter",
-    ];
+    const NAMES: &[&str] = names! {
+        "diagonal" "linalg.diagonal" "diag_embed" "diag" "diagflat" "tril" "triu" "diagonal_scatter"
+    };
     NAMES.contains(&name).then(made)
 }
 
@@ -360,22 +308,9 @@ fn positions<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             _ => return Err(String::new()),
         }])
     };
-    const NAMES: &[&str] = &[
-        "select",
-        "narrow",
-        "slice",
-        "unfold",
-        "index_select",
-        "take",
-        "take_along_dim",
-        "select_scatter",
-        "slice_scatter",
-        "as_strided",
-        "nonzero",
-        "one_hot",
-        "embedding",
-        "argwhere",
-        "masked_select",
-    ];
+    const NAMES: &[&str] = names! {
+        "select" "narrow" "slice" "unfold" "index_select" "take" "take_along_dim" "select_scatter"
+        "slice_scatter" "as_strided" "nonzero" "one_hot" "embedding" "argwhere" "masked_select"
+    };
     NAMES.contains(&name).then(made)
 }

@@ -71,22 +71,10 @@ fn curve(name: &str, s: &Settings<'_>) -> Made {
             _ => Err(String::new()),
         }
     };
-    const NAMES: &[&str] = &[
-        "ELU",
-        "CELU",
-        "LeakyReLU",
-        "Hardshrink",
-        "Softshrink",
-        "Hardtanh",
-        "Softplus",
-        "Threshold",
-        "GLU",
-        "Softmax",
-        "Softmin",
-        "LogSoftmax",
-        "GELU",
-        "PReLU",
-    ];
+    const NAMES: &[&str] = names! {
+        "ELU" "CELU" "LeakyReLU" "Hardshrink" "Softshrink" "Hardtanh" "Softplus" "Threshold" "GLU"
+        "Softmax" "Softmin" "LogSoftmax" "GELU" "PReLU"
+    };
     NAMES.contains(&name).then(made)
 }
 
@@ -143,21 +131,11 @@ fn loss(name: &str, s: &Settings<'_>) -> Made {
         }
         _ => Err(String::new()),
     };
-    const NAMES: &[&str] = &[
-        "L1Loss",
-        "MSELoss",
-        "SmoothL1Loss",
-        "HuberLoss",
-        "SoftMarginLoss",
-        "MultiLabelMarginLoss",
-        "HingeEmbeddingLoss",
-        "PoissonNLLLoss",
-        "GaussianNLLLoss",
-        "KLDivLoss",
-        "MarginRankingLoss",
-        "CosineEmbeddingLoss",
-        "TripletMarginLoss",
-    ];
+    const NAMES: &[&str] = names! {
+        "L1Loss" "MSELoss" "SmoothL1Loss" "HuberLoss" "SoftMarginLoss" "MultiLabelMarginLoss"
+        "HingeEmbeddingLoss" "PoissonNLLLoss" "GaussianNLLLoss" "KLDivLoss" "MarginRankingLoss"
+        "CosineEmbeddingLoss" "TripletMarginLoss"
+    };
     NAMES.contains(&name).then(made)
 }
 
@@ -222,15 +200,10 @@ fn loss_of_classes(name: &str, s: &Settings<'_>) -> Made {
         }
         _ => Err(String::new()),
     };
-    const NAMES: &[&str] = &[
-        "CrossEntropyLoss",
-        "NLLLoss",
-        "BCELoss",
-        "BCEWithLogitsLoss",
-        "MultiMarginLoss",
-        "MultiLabelSoftMarginLoss",
-        "LinearCrossEntropyLoss",
-    ];
+    const NAMES: &[&str] = names! {
+        "CrossEntropyLoss" "NLLLoss" "BCELoss" "BCEWithLogitsLoss" "MultiMarginLoss"
+        "MultiLabelSoftMarginLoss" "LinearCrossEntropyLoss"
+    };
     NAMES.contains(&name).then(made)
 }
 
