@@ -24,7 +24,7 @@ pub(crate) struct Target {
     pub(crate) vector_width: Option<Width>,
     /// What touches fewer bytes stays in the cache of a core.
     pub(crate) core_cache: i64,
-    /// Kernels that touch that many bytes write past the caches.
+    /// Kernels that touch at least this many bytes use non-temporal stores.
     pub(crate) streamed_from: i64,
     /// All of this and the compiler in a few letters: code for the same kernel and identity is the
     /// same.

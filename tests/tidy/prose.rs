@@ -35,7 +35,7 @@ const PHRASES: [&str; 11] = [
     concat!("where they", " lie"),
     concat!("so", " many"),
     concat!("computed", " again"),
-    concat!("goes past", " the caches"),
+    concat!("past", " the caches"),
     concat!("places", " apart"),
     concat!("numbers", " apart"),
 ];

@@ -9,8 +9,7 @@ use crate::plan::{Plan, Sink};
 use crate::target::Target;
 use tracecast_ir::Size;
 
-/// Positions of a row, at least, whose results go past the caches: each row waits until they are in
-/// memory.
+/// The least row length in elements for non-temporal stores: a row waits until they are in memory.
 const LONG: i64 = 1024;
 
 impl Choices {
@@ -29,8 +28,8 @@ impl Choices {
     }
 }
 
-/// True if there are results that may go past the caches. In rows of several stages they come in
-/// bursts, which would wait for memory.
+/// True if some results may use non-temporal stores. Rows of several stages store in bursts, which
+/// would wait for memory.
 fn has_streams(plan: &Plan) -> bool {
     let streams = |sink: &Sink| matches!(sink, Sink::Store { slot, .. } if plan.may_stream(*slot));
     plan.stages.len() == 1 && plan.stages[0].sinks.iter().any(streams)

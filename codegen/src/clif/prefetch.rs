@@ -51,8 +51,8 @@ impl Asked {
 }
 
 impl Emitter<'_> {
-    /// What a pass along the row asks for: results of the next pass, unless they are there already,
-    /// and rows that later rows take.
+    /// What a pass along the row prefetches: results of the next pass, unless they are there
+    /// already, and rows that later rows take.
     pub(super) fn asked(&self, stage: &Stage) -> Vec<Asked> {
         let results = self.choices.prefetches.then(|| results(self.plan, stage));
         let taken = self.choices.takes_ahead.then(|| taken(self.plan, stage));

@@ -67,9 +67,9 @@ impl SumRows {
         self.table.wrapping_offset((index * self.width) as isize)
     }
 
-    /// Asks for the lines of a block that a later row of the call takes.
+    /// Prefetches the lines of a block that a later row of the call takes.
     #[inline(always)]
-    fn ask<const N: usize>(&self, row: i64, column: i64) {
+    fn prefetch<const N: usize>(&self, row: i64, column: i64) {
         let later = (row + AHEAD).min(self.end - 1);
         // SAFETY: the caller vouches for the indices.
         let index = unsafe { self.indices.wrapping_offset(later as isize).read_unaligned() };
@@ -93,7 +93,7 @@ impl SumRows {
             unsafe { sums.read_unaligned() }
         };
         for row in first..last {
-            self.ask::<N>(row, column);
+            self.prefetch::<N>(row, column);
             let from = self.taken(row).wrapping_offset(column as isize).cast::<[f32; N]>();
             // SAFETY: the row is one of the table, and the columns are below its width.
             let from = unsafe { from.read_unaligned() };

@@ -2,7 +2,7 @@
 //!
 //! A position waits for the one before, and so a line alone would leave vectors idle. Sixteen lines
 //! side by side fill them, and each has the order of its own. Where the axis is the last, lines are
-//! turned into a panel; where lines already lie side by side, they are copied.
+//! transposed into a panel; contiguous lines are copied.
 
 use super::memory::{Address, Rows, bytes, bytes_mut, copy_rows, over_tile, turn, with_scratch};
 use super::{Invocation, Slots};
@@ -22,7 +22,7 @@ const SIDE: usize = 16;
 
 /// Lines of a transposed block: where their stride is a power of two, one set of the first-level
 /// cache has room for them, but not for more.
-const TURNED: usize = 8;
+const TRANSPOSED: usize = 8;
 
 /// Fewer lines are scanned one by one.
 const FEW: usize = 4;
@@ -200,12 +200,12 @@ impl Run<'_> {
         let Piece { lines, positions, .. } = piece;
         let in_panel =
             |line: usize| Rows { first: panel.first.offset((line * bytes) as isize), ..panel };
-        let is_turned = self.layout.inner == 1 && panel.step > bytes;
-        if is_turned {
+        let is_transposed = self.layout.inner == 1 && panel.step > bytes;
+        if is_transposed {
             let tiles = Tiles::of(self.instructions);
-            for line in (0..lines).step_by(TURNED) {
+            for line in (0..lines).step_by(TRANSPOSED) {
                 let rows = self.rows(slot, bytes, piece, line, self.layout.length);
-                let count = TURNED.min(lines - line);
+                let count = TRANSPOSED.min(lines - line);
                 match way {
                     Way::In => turn(tiles, bytes, rows, in_panel(line), count, positions),
                     Way::Out => turn(tiles, bytes, in_panel(line), rows, positions, count),

@@ -28,8 +28,8 @@ struct Stored {
     narrow: Option<TileFn>,
 }
 
-/// The operand that sums are stored to without the epilogue, which stores those of large results
-/// past the caches.
+/// The operand that sums are stored to without the epilogue. The epilogue serves large results: it
+/// uses non-temporal stores.
 pub(super) fn stored<'a>(
     contract: &'a BoundContract,
     cpu: &Cpu,

@@ -323,8 +323,7 @@ fn gathers_and_their_checks() {
     }
 }
 
-/// Rows of a table that no cache of a core holds are asked for before they are taken; in tests such
-/// a cache has 16 KiB.
+/// Rows of a table that exceeds a core's cache are prefetched; in tests such a cache has 16 KiB.
 #[test]
 fn rows_of_large_tables_are_prefetched() {
     let device = CpuDevice::new(CpuOptions::default()).unwrap();

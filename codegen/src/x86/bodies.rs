@@ -10,7 +10,7 @@ use super::task::Task;
 #[derive(Debug)]
 pub(super) struct Bodies {
     pub(super) main: Option<Vec<Inst>>,
-    /// Instead of the main one, where results are aligned: stores past the caches.
+    /// The main body with non-temporal stores, for aligned results.
     pub(super) non_temporal: Option<Vec<Inst>>,
     pub(super) single: Option<Vec<Inst>>,
     pub(super) tail: Option<Vec<Inst>>,

@@ -329,9 +329,9 @@ impl Load {
 pub(super) enum Store {
     /// All bits.
     Full,
-    /// All bits, past the caches, to an aligned address.
+    /// All bits, non-temporal, to an aligned address.
     NonTemporal,
-    /// The low half, past the caches, to an aligned address.
+    /// The low half, non-temporal, to an aligned address.
     NonTemporalLow,
     /// The lanes of a mask, the second operand. Only of 256 bits.
     Masked,

@@ -111,7 +111,7 @@ impl Select<'_> {
         });
     }
 
-    /// Stores a result, past the caches where this body and sink do.
+    /// Stores a result, non-temporally if this body and sink do.
     pub(super) fn put(&mut self, store: Store, place: MemRef, value: VReg, half: u8) -> VReg {
         let streamed = match store {
             Store::Full => Store::NonTemporal,

@@ -130,7 +130,7 @@ pub(super) struct Select<'a> {
     /// widened.
     pub(super) interleaved: bool,
     streams: bool,
-    /// The sink that is being selected stores past the caches.
+    /// The sink that is being selected uses non-temporal stores.
     pub(super) non_temporal: bool,
     /// No NaN has a payload that would overflow when it is rounded to bf16 as a number is.
     pub(super) nan_safe_rounding: bool,

@@ -78,9 +78,8 @@ pub(crate) struct Task<'a> {
     pub(crate) initialises: bool,
     /// The offset from which the scratch is free; a multiple of 64.
     pub(crate) area: i32,
-    /// Results go past the caches where they are aligned (non-temporal stores): they are too large
-    /// to be found in a cache later on, and come at the pace of the loads. In rows of several
-    /// stages they come in bursts, which would wait for memory.
+    /// Aligned results use non-temporal stores. They are too large to stay in a cache, and come at
+    /// the pace of the loads. Rows of several stages store in bursts, which would wait for memory.
     pub(crate) streams: bool,
 }
 

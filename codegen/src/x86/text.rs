@@ -14,7 +14,7 @@
 //! the position. `[slot1 + …]` is an operand, `[scratch + …]` the scratch of the call, `[copy0]`
 //! the last elements of an operand whose size no mask has, copied there. Under `{tail}`, only the
 //! positions that are left take part. A prime marks what belongs to the second of two rows.
-//! `vfmaddps a, b, c` is `a * b + c` in whichever of its three forms registers ask for.
+//! `vfmaddps a, b, c` is `a * b + c` in the form of the three that fits the registers.
 
 use super::bodies::Bodies;
 use super::frame::PointerFrom;
@@ -121,7 +121,7 @@ impl fmt::Display for Listing {
             (
                 BodyKind::NonTemporal,
                 non_temporal,
-                "main past the caches: ; instead, where results are aligned".to_owned(),
+                "main, non-temporal: ; instead, where results are aligned".to_owned(),
             ),
             (BodyKind::Single, single, "single: ; 16 positions at a time".to_owned()),
             (BodyKind::Tail, tail, "tail: ; the positions that are left".to_owned()),
