@@ -44,8 +44,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut store = Store::new();
     step.init(&mut store, 0)?;
     for epoch in 0..40 {
-        for batch in train.shuffled(epoch).batches(32)? {
-            step.run(&mut store, &batch.inputs())?;
+        for done in step.run_batches(&mut store, train.shuffled(epoch).batches(32)?) {
+            done?;
         }
     }
 

@@ -90,7 +90,9 @@ pub use profile::{ExchangeProfile, KernelProfile, Profile};
 pub use report::{CompileReport, KernelCode, Progress};
 pub use shorthand::Shorthand;
 pub use trace::{Trace, trace, trace_with};
-pub use train::{DataParallel, GradientReport, StepResult, TrainStep, TrainStepBuilder};
+pub use train::{
+    DataParallel, GradientReport, StartedStep, StepResult, TrainStep, TrainStepBuilder,
+};
 
 #[cfg(feature = "cpu")]
 pub use tracecast_codegen::{CpuDevice, CpuOptions, Vectors, measure_flops, measure_limits};
@@ -100,7 +102,8 @@ pub use tracecast_passes as passes;
 pub use tracecast_passes::Precision;
 pub use tracecast_runtime as runtime;
 pub use tracecast_runtime::{
-    Cancel, Device, Executable, Limits, Outputs, Published, Session, Store, Tensor, Weights,
+    Cancel, Device, Executable, Limits, Outputs, Published, Session, Started, Store, Tensor,
+    Weights,
 };
 
 /// What most programs use: `use tracecast::prelude::*`. With it come all ops and functions that

@@ -107,7 +107,7 @@ const CRATES: [Crate; 14] = [
         name: "tracecast-runtime",
         folder: "runtime",
         knows: &["tracecast-ir"],
-        budget: 12_250,
+        budget: 12_345,
         most_flat: 16,
     },
     Crate {
@@ -120,7 +120,7 @@ const CRATES: [Crate; 14] = [
             "tracecast-runtime",
             "tracecast-codegen",
         ],
-        budget: 19_960,
+        budget: 20_125,
         most_flat: 12,
     },
     Crate {

@@ -51,7 +51,9 @@ pub use device::{
     ScaleUpdate, ScalerRecorder, SharedQueue, Timeline,
 };
 pub use error::{Error, Result};
-pub use executable::{ExchangeTiming, Executable, FallbackLaunch, Family, Session, Timing};
+pub use executable::{
+    ExchangeTiming, Executable, FallbackLaunch, Family, Session, Started, Timing,
+};
 pub use limits::Limits;
 pub use loan::HostLoan;
 pub use memory::{HostMemory, Memory, Span};

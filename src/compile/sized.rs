@@ -10,7 +10,9 @@ use std::time::Instant;
 use tracecast_ir::{Graph, SizeError, TensorType, Values, Verified};
 use tracecast_passes::explain::warnings;
 use tracecast_passes::{Autocast, standard};
-use tracecast_runtime::{Executable, Family, Outputs, Program, Session, Store, Tensor, Weights};
+use tracecast_runtime::{
+    Executable, Family, Outputs, Program, Session, Started, Store, Tensor, Weights,
+};
 
 /// A program whose sizes are names. It is traced once and goes through the passes once; kernels
 /// that the device takes with names are compiled once. For each set of sizes that a run brings,
@@ -104,11 +106,15 @@ impl SizedProgram {
         inputs: &[(&str, &Tensor)],
         sizes: &[(&str, i64)],
     ) -> Result<Outputs> {
-        let ty_of = |name: &str| {
-            inputs.iter().find(|(known, _)| *known == name).map(|(_, tensor)| tensor.ty())
-        };
-        let values = self.kernels.values(&ty_of, sizes).map_err(refused)?;
-        self.at(&values)?.run(store, inputs)
+        self.for_inputs(inputs, sizes)?.run(store, inputs)
+    }
+
+    /// As [`run`](SizedProgram::run), without waiting for the end; see [`Executable::start`].
+    ///
+    /// # Errors
+    /// As [`run`](SizedProgram::run), as far as that is known now.
+    pub fn start(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Started> {
+        self.for_inputs(inputs, &[])?.start(store, inputs)
     }
 
     /// As [`run`](SizedProgram::run), on weights that many threads read at once, each with a
@@ -122,11 +128,19 @@ impl SizedProgram {
         session: &mut Session,
         inputs: &[(&str, &Tensor)],
     ) -> Result<Outputs> {
+        self.for_inputs(inputs, &[])?.run_on(weights, session, inputs)
+    }
+
+    /// The program with the sizes of these inputs, and with values for other names.
+    fn for_inputs(
+        &self,
+        inputs: &[(&str, &Tensor)],
+        sizes: &[(&str, i64)],
+    ) -> Result<Arc<Executable>> {
         let ty_of = |name: &str| {
             inputs.iter().find(|(known, _)| *known == name).map(|(_, tensor)| tensor.ty())
         };
-        let values = self.kernels.values(&ty_of, &[]).map_err(refused)?;
-        self.at(&values)?.run_on(weights, session, inputs)
+        self.at(&self.kernels.values(&ty_of, sizes).map_err(refused)?)
     }
 
     /// The program with these values for its names, planned if it is not kept.

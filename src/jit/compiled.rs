@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tracecast_ir::TensorType;
 use tracecast_ir::kernel::Kernel;
-use tracecast_runtime::{Executable, Limits, Outputs, Session, Store, Tensor, Weights};
+use tracecast_runtime::{Executable, Limits, Outputs, Session, Started, Store, Tensor, Weights};
 
 /// A compiled program and the signature it holds for.
 pub(super) struct Compiled {
@@ -133,6 +133,13 @@ impl Compiled {
         match &self.code {
             Code::Numbers(executable) => Ok(executable.run(store, inputs)?),
             Code::Names(program) => program.run(store, inputs),
+        }
+    }
+
+    pub(super) fn start(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Started> {
+        match &self.code {
+            Code::Numbers(executable) => Ok(executable.start(store, inputs)?),
+            Code::Names(program) => program.start(store, inputs),
         }
     }
 

@@ -28,7 +28,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tracecast_ir::{Graph, Role};
-use tracecast_runtime::{Limits, Outputs, Session, Store, Tensor, Weights};
+use tracecast_runtime::{Limits, Outputs, Session, Started, Store, Tensor, Weights};
 
 /// A program that is traced and compiled when it is first run, and again for each new signature.
 ///
@@ -140,16 +140,35 @@ impl Jit {
     /// not be recorded, a pass or a device that failed, data without meaning. The store is as it
     /// was before.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
+        self.run_by(store, inputs, Compiled::run)
+    }
+
+    /// As [`run`](Jit::run), without waiting for the end where the device has a queue: the next
+    /// call can give the step behind this one before [`Started::finish`] waits for the results.
+    ///
+    /// # Errors
+    /// As [`run`](Jit::run), as far as that is known now.
+    pub fn start(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Started> {
+        self.run_by(store, inputs, Compiled::start)
+    }
+
+    /// Finds or compiles the program, puts what is missing into the store, and runs it by `run`.
+    fn run_by<R>(
+        &self,
+        store: &mut Store,
+        inputs: &[(&str, &Tensor)],
+        run: impl Fn(&Compiled, &mut Store, &[(&str, &Tensor)]) -> Result<R>,
+    ) -> Result<R> {
         let program = self.program(store, inputs)?;
         if program.is_complete(store) {
-            return program.run(store, inputs);
+            return run(&program, store, inputs);
         }
         let missing: Vec<&Entry> =
             program.starts.iter().filter(|entry| !store.contains(&entry.name)).collect();
         for entry in &missing {
             entry.put(store, self.options.start_seed())?;
         }
-        program.run(store, inputs).map_err(|error| {
+        run(&program, store, inputs).map_err(|error| {
             for entry in &missing {
                 // An entry that cannot be read back has never been used, so nothing is lost if it
                 // stays.

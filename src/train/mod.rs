@@ -1,5 +1,6 @@
 //! [`TrainStep`]: a model, a loss and an optimizer as one compiled step.
 
+mod ahead;
 mod average;
 mod builder;
 mod parallel;
@@ -7,11 +8,13 @@ mod recipe;
 mod result;
 mod saved;
 
+pub use ahead::StartedStep;
 pub use builder::TrainStepBuilder;
 pub use parallel::DataParallel;
 pub(crate) use recipe::Objective;
 pub use result::{GradientReport, StepResult};
 
+use crate::data::Dataset;
 use crate::entry::Entry;
 use crate::error::Result;
 use crate::jit::{Jit, jit};
@@ -127,6 +130,77 @@ impl TrainStep {
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<StepResult> {
         need_elements(inputs)?;
         StepResult::of(&self.recipe, self.jit.run(store, inputs)?)
+    }
+
+    /// Takes one step, and does not wait for its end where the device has a queue. Inputs are
+    /// uploaded and steps computed in the order of the calls, so that the device goes from one to
+    /// the next while the host makes the batch behind it.
+    ///
+    /// ```
+    /// use tracecast::nn::{Linear, Module};
+    /// use tracecast::prelude::*;
+    ///
+    /// let step = TrainStep::new(Linear::new(2, 3), |t, model| model.forward(t.input("x")).cross_entropy(t.input("y")))
+    ///     .optimizer(Sgd::new(0.1))
+    ///     .build()?;
+    /// let mut store = Store::new();
+    /// step.init(&mut store, 0)?;
+    /// let (x, y) = (Tensor::rand([4, 2], 0)?, Tensor::new([4], &[0i64, 2, 1, 1])?);
+    /// let first = step.start(&mut store, &[("x", &x), ("y", &y)])?;
+    /// let second = step.start(&mut store, &[("x", &x), ("y", &y)])?;
+    /// let (first, second) = (first.finish(&store)?, second.finish(&store)?);
+    /// assert!(second.loss < first.loss);
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](TrainStep::run), as far as that is known now; the rest is told by
+    /// [`StartedStep::finish`].
+    pub fn start(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<StartedStep> {
+        need_elements(inputs)?;
+        Ok(StartedStep { started: self.jit.start(store, inputs)?, recipe: self.recipe.clone() })
+    }
+
+    /// Takes a step for each batch, and gives their results in order. Where the device has a queue,
+    /// a batch is uploaded and its step given before the result of the one before it is waited for.
+    ///
+    /// After an error there are no more results, and the store holds what it did before the step
+    /// that failed. Who stops early on a device with a queue has trained one batch more than there
+    /// were results.
+    ///
+    /// ```
+    /// use tracecast::data::Dataset;
+    /// use tracecast::nn::{Linear, Module};
+    /// use tracecast::prelude::*;
+    ///
+    /// let x = Tensor::rand([64, 2], 0)?;
+    /// let train = Dataset::new([("y", x.slice(1, 0..1)?), ("x", x)])?;
+    /// let step = TrainStep::new(Linear::new(2, 1), |t, model| model.forward(t.input("x")).mean_squared_error(t.input("y")))
+    ///     .optimizer(AdamW::new(0.1))
+    ///     .build()?;
+    /// let mut store = Store::new();
+    /// step.init(&mut store, 0)?;
+    /// let mut losses = Vec::new();
+    /// for epoch in 0..4 {
+    ///     for done in step.run_batches(&mut store, train.shuffled(epoch).batches(16)?) {
+    ///         losses.push(done?.loss);
+    ///     }
+    /// }
+    /// assert!(losses.len() == 16 && losses[15] < losses[0]);
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    pub fn run_batches<'s>(
+        &'s self,
+        store: &'s mut Store,
+        batches: impl IntoIterator<Item = Dataset, IntoIter: 's>,
+    ) -> impl Iterator<Item = Result<StepResult>> + 's {
+        // Without a queue a step has ended when it is started: there is nothing to overlap with.
+        let device = self.jit.options().target();
+        let overlaps = device.is_ok_and(|device| device.queue().is_some());
+        let mut batches = batches.into_iter();
+        let start =
+            move |store: &mut Store| batches.next().map(|batch| self.start(store, &batch.inputs()));
+        ahead::results(store, overlaps, start)
     }
 
     /// Takes `runs` steps with a clock at every kernel, after two that are not timed, and reports

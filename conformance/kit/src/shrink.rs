@@ -8,7 +8,7 @@ use tracecast::compile;
 use tracecast::passes::{Place, standard};
 use tracecast::runtime::{Store, Tensor};
 use tracecast_ir::policy::DeviceType;
-use tracecast_ir::{Args, Graph, NodeId, Port, Role, Tracer, ValueId};
+use tracecast_ir::{Args, Graph, NodeId, Port, Printer, Role, Tracer, ValueId};
 
 /// A program of more ops is not tried.
 const MOST_NODES: usize = 6;
@@ -17,7 +17,9 @@ const MOST_NODES: usize = 6;
 /// whole.
 pub(crate) fn smallest(graph: &Graph, agreement: Agreement, on: &Subject) -> String {
     let passes = on.reference().passes();
-    let whole = || graph.to_string().trim().to_owned();
+    // Its lines are those of the kit.
+    let text = |graph| Printer { sources: false, ..Printer::FULL }.print(graph).trim().to_owned();
+    let whole = || text(graph);
     let Some(pipeline) = standard(&passes).up_to(Place::NAME) else { return whole() };
     let Ok(core) = pipeline.run(graph.clone(), |_, _, _| ()) else { return whole() };
     let live = core.live();
@@ -33,7 +35,7 @@ pub(crate) fn smallest(graph: &Graph, agreement: Agreement, on: &Subject) -> Str
             }
             let Some(part) = part(&core, &nodes) else { continue };
             if fails(&part, agreement, on) {
-                return part.to_string().trim().to_owned();
+                return text(&part);
             }
         }
     }

@@ -14,6 +14,7 @@ mod load_program;
 mod queued;
 mod results;
 mod session;
+mod started;
 mod timing;
 mod workspace;
 
@@ -21,6 +22,7 @@ pub use exchange::ExchangeTiming;
 pub use family::Family;
 pub use load::FallbackLaunch;
 pub use session::Session;
+pub use started::Started;
 pub use timing::Timing;
 
 use crate::cancel;

@@ -2,6 +2,7 @@
 //! the store holds is pending.
 
 use super::binding::Workspace;
+use super::started::Started;
 use super::{Clock, Executable, Given};
 use crate::device::{FaultKind, Landing, Queue, SharedQueue, alloc};
 use crate::error::{Error, Result};
@@ -93,24 +94,33 @@ impl Executable {
         clock: Option<&mut Clock>,
         make_room: &mut dyn FnMut(),
     ) -> Result<Outputs> {
+        let waits = clock.is_some() || !self.program.parts.outputs.is_empty();
+        let started = self.start_queued(queue, store, input, clock, make_room)?;
+        match waits {
+            true => started.finish(store),
+            false => Ok(Outputs::new(self.output_names.clone(), Values::new())),
+        }
+    }
+
+    /// Gives a step whose outputs go to the host.
+    pub(super) fn start_queued<'i>(
+        &self,
+        queue: &SharedQueue,
+        store: &mut Store,
+        input: &dyn Fn(usize) -> Option<Input<'i>>,
+        clock: Option<&mut Clock>,
+        make_room: &mut dyn FnMut(),
+    ) -> Result<Started> {
         let target =
             |output| Ok(Target::Host(Landing::of(self.output_type(output).bytes().get())?));
-        let waits = clock.is_some() || !self.program.parts.outputs.is_empty();
         let (flight, targets) =
             self.give(queue, store, Wish { input, target: &target, make_room, clock })?;
-        if waits && let Err(fault) = flight.wait()? {
-            flight.tell();
-            store.told(&flight);
-            return Err(fault.clone().into());
-        }
-        let value = |(output, target)| match target {
-            Target::Host(landing) => {
-                Tensor::from_bytes(self.output_type(output).clone(), landing.take())
-            }
-            Target::Device(_) => Err(Error::Plan("an output stayed on its device".to_owned())),
+        let output = |(output, target)| match target {
+            Target::Host(landing) => Some((self.output_type(output).clone(), landing)),
+            Target::Device(_) => None,
         };
-        let values = targets.into_iter().enumerate().map(value).collect::<Result<Values>>()?;
-        Ok(Outputs::new(self.output_names.clone(), values))
+        let outputs = targets.into_iter().enumerate().filter_map(output).collect();
+        Ok(Started::in_flight(flight, self.output_names.clone(), outputs))
     }
 
     /// Gives a step: afterwards the store holds what it will have written.
