@@ -1,5 +1,6 @@
 //! [`Tiles`]: the table of the routines of one kind of CPU, and the types of its entries.
 
+use super::gather_within::WithinFn;
 use super::kinds::ElementSize;
 use super::sum_rows::SumRowsFn;
 use tracecast_ir::kernel::Function;
@@ -75,6 +76,8 @@ pub(crate) struct Tiles {
     pub(crate) sum_rows: SumRowsFn,
     /// Copying strided rows, for each size of an element.
     pub(super) gather_rows: fn(ElementSize) -> GatherFn,
+    /// The same of a row of which some positions lie outside.
+    pub(super) gather_within: fn(ElementSize) -> WithinFn,
 }
 
 impl Tiles {
