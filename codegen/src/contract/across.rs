@@ -7,7 +7,7 @@ use super::correlate::Correlation;
 use super::groups;
 use super::image::{Beside, Image, Places};
 use super::micro::Engine;
-use super::micro::outer::{self, MOST as SPOTS, Spots};
+use super::micro::outer::{MOST as SPOTS, Spots, outer};
 use super::operand::{Operand, Scratch};
 use super::pack::{room, strips, turn_sums};
 use super::sink::Sink;
@@ -126,7 +126,7 @@ impl Correlation<'_> {
                                 tiny,
                             };
                             // SAFETY: operands are ready; sums have room for all columns.
-                            unsafe { outer::spots::<E>([strip.count, 2], &spots) };
+                            unsafe { outer::<E, _>([strip.count, 2], &spots) };
                         }
                         before += block.len();
                     }

@@ -2,7 +2,7 @@
 
 use super::correlate::{Correlation, SideBySide};
 use super::image::{Beside, Image, Places};
-use super::micro::elementwise::{self, How, Lanes};
+use super::micro::elementwise::{How, Lanes, Tile};
 use super::micro::{Engine, Number};
 use super::operand::{Operand, Scratch};
 use super::pack::room;
@@ -128,7 +128,7 @@ unsafe fn columns_of<E: Engine>(
         let how = How::Continues;
         let of = Lanes { a, b, line, across: E::LANES, at, sums: chains, how };
         // SAFETY: the caller's contract.
-        unsafe { elementwise::lanes::<E::Singly>([lines, columns], &of) };
+        unsafe { E::Singly::run(Tile::<E::Singly>([lines, columns], &of)) };
     }
 }
 

@@ -8,7 +8,7 @@ use super::engines::with_engine;
 use super::groups;
 use super::image::{Beside, Image, Places};
 use super::micro::Engine;
-use super::micro::outer::{self, Sums, Taps};
+use super::micro::outer::{Sums, Taps, outer};
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, MOVED, Wider, move_line, room, strips};
 use super::sink::Sink;
@@ -409,7 +409,7 @@ impl Correlation<'_> {
                         let sums = Sums { from, from_ld, out, ld, add, rounded };
                         let taps = Taps { a, step, b, at, sums, tiny: left.tiny };
                         // SAFETY: the caller's contract.
-                        unsafe { outer::taps::<E>([part.count, vectors], &taps) };
+                        unsafe { outer::<E, _>([part.count, vectors], &taps) };
                     }
                 }
             }

@@ -5,7 +5,7 @@
 use super::correlate::{Band, Correlation, Direct, PIECE, Stored};
 use super::image::Image;
 use super::micro::Engine;
-use super::micro::outer::{self, Sums, Taps, place};
+use super::micro::outer::{Sums, Taps, outer, place};
 use super::pack::strips;
 use super::prefetch::prefetch_bytes;
 use crate::routines::{NarrowFloat, Tiles};
@@ -80,7 +80,7 @@ impl Correlation<'_> {
                         tiny: left.tiny,
                     };
                     // SAFETY: the caller's contract: a line or a piece holds whole vectors.
-                    unsafe { outer::taps::<E>([part.count, vectors.count], &taps) };
+                    unsafe { outer::<E, _>([part.count, vectors.count], &taps) };
                 }
                 let Some(narrow) = narrow else { continue };
                 for (i, row) in rows.enumerate() {

@@ -67,7 +67,7 @@ unsafe fn keep_with<E: Engine>(
         let packed = scratch.right.room::<E::Num>(room::<E>(piece.len(), E::WIDTH, count));
         let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
         // SAFETY: the caller's contract.
-        let lines = unsafe { b.lines::<E::Num>(piece.clone(), steps, filled, runs) };
+        let lines = unsafe { b.lines::<E>(piece.clone(), steps, filled, runs) };
         // SAFETY: the lines are readable or filled; the room is sized for them.
         least =
             least.min(unsafe { pack::<E>(lines, panels(piece.len(), E::WIDTH), count, packed) });

@@ -6,8 +6,8 @@
 use super::correlate::{Correlation, SideBySide, Stored};
 use super::groups;
 use super::image::{Beside, Image, Places};
-use super::micro::elementwise::{self, How, Lanes};
-use super::micro::sliding::{self, Sliding};
+use super::micro::elementwise::{How, Lanes, Line};
+use super::micro::sliding::{self, Slide, Sliding};
 use super::micro::{Elementwise, Engine};
 use super::operand::{Operand, Scratch};
 use super::pack::{Lines, Part, Wider, room, strips};
@@ -187,7 +187,7 @@ impl Correlation<'_> {
         let operand = Operand { source: self.a.moved(from), columns: false };
         let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
         // SAFETY: the caller's contract.
-        let lines = unsafe { operand.lines::<E::Num>(0..count, steps, filled, runs) };
+        let lines = unsafe { operand.lines::<E>(0..count, steps, filled, runs) };
         // SAFETY: as above; there is room for all steps.
         unsafe { E::pack(&lines, count, depth, to, E::LANES) };
     }
@@ -225,7 +225,7 @@ unsafe fn slide<E: Engine>(
                 column: across,
             };
             // SAFETY: the caller's contract, for these windows.
-            unsafe { sliding::sliding::<E::Singly>(taps, [some.count, part.count], &of) };
+            unsafe { E::Singly::run(Slide::<E::Singly>(taps, [some.count, part.count], &of)) };
         }
     }
 }
@@ -262,7 +262,7 @@ unsafe fn lines<E: Engine>(
                 let how = if i > 0 { How::Adds } else { How::Replaces };
                 let line = Lanes { a, b, line: 0, across, at, sums, how };
                 // SAFETY: the caller's contract, for these columns.
-                unsafe { elementwise::line::<E::Singly>(part.count, &line) };
+                unsafe { E::Singly::run(Line::<E::Singly>(part.count, &line)) };
             }
         }
     }

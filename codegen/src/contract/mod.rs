@@ -392,7 +392,7 @@ impl Work<'_> {
             }
             // SAFETY: the caller's contract.
             let lines = unsafe {
-                self.b.lines::<E::Num>(rest.clone(), steps, &mut scratch.filled, &mut scratch.runs)
+                self.b.lines::<E>(rest.clone(), steps, &mut scratch.filled, &mut scratch.runs)
             };
             let parts = panels_of(rest.len(), E::WIDTH);
             // SAFETY: the lines are readable or filled; the room is sized for all blocks.

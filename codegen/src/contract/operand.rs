@@ -1,8 +1,8 @@
 //! Operands of a contraction: where they come from, and the buffers they are packed into.
 
-use super::micro::{Engine, Number};
+use super::micro::{Engine, Microkernel, Number};
 use super::pack::apart::pack_apart;
-use super::pack::{Elements, Lines, Matrices, Wider, pack, strips};
+use super::pack::{Elements, Lines, pack, strips};
 use super::panels::Panels;
 use super::schedule::Load;
 use super::windows::{Gathered, Runs, Seen, gather, gathered_elements, grow};
@@ -118,8 +118,8 @@ impl Operand<'_> {
     ///
     /// # Safety
     ///
-    /// A view must be readable for the lines and steps.
-    pub(super) unsafe fn lines<T: Wider>(
+    /// The CPU must be the engine's. A view must be readable for the lines and steps.
+    pub(super) unsafe fn lines<E: Engine>(
         &self,
         lines: Range<usize>,
         k: Range<usize>,
@@ -129,7 +129,7 @@ impl Operand<'_> {
         match self.source {
             Source::Matrix { .. } => self.in_memory().map(|all| all.from(lines.start, k.start)),
             Source::Fill { fill, dtype } => {
-                let base = filled.room::<T>(lines.len() * k.len()).cast::<u8>();
+                let base = filled.room::<E::Num>(lines.len() * k.len()).cast::<u8>();
                 let (rows, cols) = if self.columns { (k, lines) } else { (lines, k) };
                 fill(rows.start, rows.len(), cols.start, cols.len(), base);
                 let (row, col) = (cols.len() as isize, 1);
@@ -137,17 +137,12 @@ impl Operand<'_> {
                 Some(Lines { base, dtype, round: None, across, along })
             }
             Source::Windows { base, dtype, round, seen } => {
-                let to = filled.room::<T>(gathered_elements(lines.len(), k.len())).cast::<u8>();
+                let to =
+                    filled.room::<E::Num>(gathered_elements(lines.len(), k.len())).cast::<u8>();
                 let ranges = if self.columns { (k, lines) } else { (lines, k) };
-                let block = match dtype.bytes() {
-                    // SAFETY: the caller's contract; `to` has room in numbers at least as wide.
-                    2 => unsafe { gather::<u16>(seen, base.cast(), ranges, runs, to.cast()) },
-                    // SAFETY: as above.
-                    4 => unsafe { gather::<u32>(seen, base.cast(), ranges, runs, to.cast()) },
-                    // SAFETY: as above.
-                    _ => unsafe { gather::<u64>(seen, base.cast(), ranges, runs, to.cast()) },
-                };
-                let Gathered { row, column } = block;
+                let of = Gather { seen, base, bytes: dtype.bytes(), ranges, runs, to };
+                // SAFETY: the caller's contract; `to` has room in numbers at least as wide.
+                let Gathered { row, column } = unsafe { E::Singly::run(of) };
                 let (row, col) = (row as isize, column as isize);
                 let (across, along) = if self.columns { (col, row) } else { (row, col) };
                 Some(Lines { base: to.cast_const(), dtype, round, across, along })
@@ -191,20 +186,8 @@ impl Operand<'_> {
             return u16::MAX;
         }
         let parts = strips(lines.len(), most);
-        if let Some((elements, line, matrices)) = self.crossed() {
-            let pack = |part: Range<usize>| {
-                let first = elements.moved((lines.start + part.start) as isize * line);
-                let to = to.wrapping_add(part.start * count / E::DEPTH);
-                // SAFETY: the caller's contract, for a strip.
-                unsafe { E::pack_crossed(&first, line, matrices, steps.clone(), part.len(), to) }
-            };
-            let all = parts.clone().map(|part| pack(part.start..part.start + part.count));
-            if let Some(least) = all.reduce(|a, b| Some(a?.min(b?))).flatten() {
-                return least;
-            }
-        }
         // SAFETY: the caller's contract.
-        let lines = unsafe { self.lines::<E::Num>(lines, steps, filled, runs) };
+        let lines = unsafe { self.lines::<E>(lines, steps, filled, runs) };
         // SAFETY: the lines are readable or gathered; there is room for them.
         unsafe { pack::<E>(lines, parts, count, to) }
     }
@@ -215,14 +198,6 @@ impl Operand<'_> {
         let Source::Windows { base, dtype, round, seen } = self.source else { return None };
         let line = seen.near_rows().filter(|_| !self.columns)?;
         Some((seen, Elements { base, dtype, round }, line))
-    }
-
-    /// Elements, line stride and matrices, if rows are its lines; see [`Engine::pack_crossed`].
-    fn crossed(&self) -> Option<(Elements, isize, Matrices)> {
-        let Source::Windows { base, dtype, round: None, seen } = self.source else { return None };
-        let (line, (next, columns)) = seen.crossed_rows().filter(|_| !self.columns)?;
-        let matrices = Matrices { next, second: columns as isize, columns };
-        Some((Elements { base, dtype, round: None }, line, matrices))
     }
 
     /// True if it is packed straight from its view.
@@ -250,6 +225,34 @@ impl Operand<'_> {
         let Source::Matrix { base, dtype, round, row, col } = self.source else { return None };
         let (across, along) = if self.columns { (col, row) } else { (row, col) };
         Some(Lines { base, dtype, round, across, along })
+    }
+}
+
+/// A block of a view that is gathered, and the size of its elements in bytes.
+struct Gather<'a> {
+    seen: &'a Seen,
+    base: *const u8,
+    bytes: usize,
+    ranges: (Range<usize>, Range<usize>),
+    runs: &'a mut Runs,
+    to: *mut u8,
+}
+
+/// A microkernel, so that copies at a stride are compiled for the CPU's vectors.
+impl Microkernel for Gather<'_> {
+    type Out = Gathered;
+
+    #[inline(always)]
+    unsafe fn run(self) -> Gathered {
+        let Gather { seen, base, bytes, ranges, runs, to } = self;
+        match bytes {
+            // SAFETY: the caller's contract.
+            2 => unsafe { gather::<u16>(seen, base.cast(), ranges, runs, to.cast()) },
+            // SAFETY: as above.
+            4 => unsafe { gather::<u32>(seen, base.cast(), ranges, runs, to.cast()) },
+            // SAFETY: as above.
+            _ => unsafe { gather::<u64>(seen, base.cast(), ranges, runs, to.cast()) },
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::engines::with_engine;
 use super::groups;
 use super::image::Image;
 use super::micro::Engine;
-use super::micro::outer::{self, MOST as SPOTS, Spots};
+use super::micro::outer::{MOST as SPOTS, Spots, outer};
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Lines, panels, room, strips, turn_sums};
 use super::ready::{Ready, TOGETHER, Way, packed_line};
@@ -273,7 +273,7 @@ impl Positions<'_> {
                                 tiny: part.tiny,
                             };
                             // SAFETY: operands are ready; chains and sums hold whole vectors.
-                            unsafe { outer::spots::<E>([strip.count, vectors], &spots) };
+                            unsafe { outer::<E, _>([strip.count, vectors], &spots) };
                         }
                     }
                     from = to;
@@ -313,7 +313,7 @@ impl Positions<'_> {
             let operand = Operand { source: self.a, columns: false };
             let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
             // SAFETY: the caller's contract.
-            let lines = unsafe { operand.lines::<E::Num>(rows, steps.clone(), filled, runs) };
+            let lines = unsafe { operand.lines::<E>(rows, steps.clone(), filled, runs) };
             // SAFETY: the lines are readable or gathered; the room is that of a panel.
             let least = unsafe { E::pack(&lines, count, steps.len(), to, width) };
             return (to.cast_const(), least);

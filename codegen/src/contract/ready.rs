@@ -5,7 +5,7 @@ use super::groups;
 use super::image::{Beside, Image, Places};
 use super::micro::Engine;
 use super::operand::{Operand, Scratch, Source};
-use super::pack::Elements;
+use super::pack::{Elements, pack_line};
 use super::weight_grad::{Part, Positions};
 use super::windows::{Axis, MOST_BOUNDS, Seen};
 use std::ops::Range;
@@ -183,18 +183,18 @@ impl Positions<'_> {
                 for (channel, nth) in some.flat_map(|c| (0..examples).map(move |nth| (c, nth))) {
                     let own = own(channel).wrapping_add(nth * count / E::DEPTH);
                     // SAFETY: the steps of an example, and room for them.
-                    least = least.min(unsafe { E::pack_line(&each(channel, nth), count, own) });
+                    least = least.min(unsafe { pack_line::<E>(each(channel, nth), count, own) });
                 }
                 continue;
             }
             let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
             let (first, count) = (some.start, steps.len());
             // SAFETY: the caller's contract.
-            let all = unsafe { operand.lines::<E::Num>(some.clone(), steps.clone(), filled, runs) };
+            let all = unsafe { operand.lines::<E>(some.clone(), steps.clone(), filled, runs) };
             for channel in some {
                 let line = Elements { base: all.from(channel - first, 0).base, ..elements };
                 // SAFETY: the gathered steps, and room for them.
-                least = least.min(unsafe { E::pack_line(&line, count, own(channel)) });
+                least = least.min(unsafe { pack_line::<E>(line, count, own(channel)) });
             }
         }
         (to.cast_const(), least)

@@ -1,7 +1,7 @@
 //! Macro-kernel: loops over strips and panels of a block, packed or in place.
 
 use super::micro::Engine;
-use super::micro::outer::{Strip, Sums, place, strip};
+use super::micro::outer::{Strip, Sums, outer, place};
 use super::pack::{Lines, Part, Wider, panels, strips};
 use super::prefetch::{LINE, Prefetch};
 use tracecast_ir::DType;
@@ -271,7 +271,7 @@ unsafe fn span<E: Engine>(
             prefetched.ask(row..row + rows, col..col + columns.count);
         }
         // SAFETY: the caller's contract.
-        least = least.min(unsafe { strip::<E>([rows, vectors], &of) });
+        least = least.min(unsafe { outer::<E, _>([rows, vectors], &of) });
     }
     least
 }

@@ -6,7 +6,7 @@
 use super::engines::with_engine;
 #[cfg(target_arch = "x86_64")]
 use super::micro::SHORT;
-use super::micro::alternating::{Alternating, Kind, MOST_VECTORS, Places, alternating};
+use super::micro::alternating::{Alternating, Kind, MOST_VECTORS, Places, Vectors};
 use super::micro::{Elementwise, Engine};
 use super::operand::Scratch;
 use super::pack::Lines;
@@ -327,6 +327,6 @@ unsafe fn sum<E: Engine>(lines: Alternating<E::Num>, columns: usize) {
         let sums = lines.sums.wrapping_add(lines.bytes(2 * at));
         let some = (vectors - first).min(MOST_VECTORS);
         // SAFETY: the caller's contract.
-        unsafe { alternating::<E::Singly>(some, &Alternating { from, sums, ..lines }) };
+        unsafe { E::Singly::run(Vectors::<E::Singly>(some, &Alternating { from, sums, ..lines })) };
     }
 }

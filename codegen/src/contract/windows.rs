@@ -175,12 +175,6 @@ impl Seen {
         (self.is_unbounded() && is_one).then_some((next, row.extent))
     }
 
-    /// Row stride, and the matrices that rows transpose ([`Seen::crossed`]).
-    pub(super) fn crossed_rows(&self) -> Option<(isize, (isize, usize))> {
-        let [row] = self.rows[..] else { return None };
-        Some((row.stride, self.crossed(&self.columns)?))
-    }
-
     /// Row stride, if no bound applies and rows are closer together than some elements of a row.
     pub(super) fn near_rows(&self) -> Option<isize> {
         let [row] = self.rows[..] else { return None };
@@ -296,6 +290,7 @@ pub(super) struct Gathered {
 /// # Safety
 ///
 /// `base` must be the first element. The block must be readable in bounds, `to` writable.
+#[inline(always)]
 pub(super) unsafe fn gather<T: Copy + Default>(
     seen: &Seen,
     base: *const T,
@@ -516,8 +511,8 @@ unsafe fn copy_side_by_side<T: Copy>(from: *const T, count: usize, to: *mut T) {
 /// # Safety
 ///
 /// Those must be readable from `from` on at `stride`, and `to` writable for `count`.
-#[inline]
-pub(super) unsafe fn copy<T: Copy + Default>(
+#[inline(always)]
+unsafe fn copy<T: Copy + Default>(
     from: *const T,
     stride: isize,
     there: Range<usize>,

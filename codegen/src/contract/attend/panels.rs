@@ -3,7 +3,7 @@
 //! Columns are packed in groups of [`KEYS`], so that a block starts at a panel of any width.
 
 use super::super::micro::Engine;
-use super::super::micro::outer::{self, Strip, Sums};
+use super::super::micro::outer::{Strip, Sums, outer};
 use super::super::pack::{Lines, Wider, pack, panels, room, strips};
 use super::operands::Rows;
 use super::real::Real;
@@ -108,7 +108,7 @@ pub(super) fn product<E: Engine<Num: Real>>(
                 };
                 let sizes = [strip.count, panel.count.div_ceil(E::LANES)];
                 // SAFETY: the asserts bound all slices; `attend` is called for the engine's CPU.
-                unsafe { outer::strip::<E>(sizes, &strip_of) };
+                unsafe { outer::<E, _>(sizes, &strip_of) };
             }
         }
     }

@@ -226,10 +226,13 @@ unsafe fn singly<T: Interleave>(vectors: usize, s: &Alternating<T::Num>) {
     }
 }
 
-/// [`product`] by the number of vectors.
-struct Sized<'a, E: Elementwise>(pub(super) usize, pub(super) &'a Alternating<E::Num>);
+/// Up to [`MOST_VECTORS`] vectors of even columns, and as many of odd ones.
+pub(in crate::contract) struct Vectors<'a, E: Elementwise>(
+    pub(in crate::contract) usize,
+    pub(in crate::contract) &'a Alternating<E::Num>,
+);
 
-impl<E: Elementwise> Microkernel for Sized<'_, E> {
+impl<E: Elementwise> Microkernel for Vectors<'_, E> {
     type Out = ();
 
     #[inline(always)]
@@ -252,17 +255,4 @@ impl<E: Elementwise> Microkernel for Sized<'_, E> {
         }
         sum!(1 2 3 4)
     }
-}
-
-/// Accumulates up to [`MOST_VECTORS`] vectors of even columns, and as many of odd ones.
-///
-/// # Safety
-///
-/// The CPU must be the engine's. What columns read must be readable, and their sums writable.
-pub(in crate::contract) unsafe fn alternating<E: Elementwise>(
-    vectors: usize,
-    of: &Alternating<E::Num>,
-) {
-    // SAFETY: the caller's contract.
-    unsafe { E::run(Sized::<E>(vectors, of)) }
 }

@@ -1,7 +1,9 @@
 //! Microkernels for AVX2, FMA and F16C: 16 registers of eight f32.
 
-use super::super::pack::x86::{pack_f32, pack_line_f32};
-use super::super::pack::{Alternate, Elements, Lines, Rows, alternate, eights};
+use super::super::pack::cells::Cells;
+use super::super::pack::through::Through;
+use super::super::pack::x86::{Octets, pack_f32};
+use super::super::pack::{Alternate, Elements, Lines, Rows, alternate, through};
 use super::super::windows::{Runs, Seen};
 use super::cell::{Bf16, Cell, F16, Same, Sight, There};
 use super::engine::{Elementwise, Engine, Microkernel};
@@ -188,7 +190,7 @@ fn widened_eight(eight: x86::__m128i) -> x86::__m256 {
 /// Widens sixteen bf16 to f32, deinterleaved: even ones, and odd ones.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn widened(both: x86::__m256i) -> [x86::__m256; 2] {
+pub(super) fn widened(both: x86::__m256i) -> [x86::__m256; 2] {
     let odd = x86::_mm256_and_si256(both, x86::_mm256_set1_epi32(0xffff << 16));
     [x86::_mm256_slli_epi32::<16>(both), odd].map(|bits| x86::_mm256_castsi256_ps(bits))
 }
@@ -356,17 +358,12 @@ impl Engine for Avx2F32 {
         unsafe { pack_f32(lines)(lines, count, k, dst, ld) };
         u16::MAX
     }
-    unsafe fn pack_line(line: &Elements, k: usize, dst: *mut f32) -> u16 {
-        // SAFETY: the caller's contract.
-        unsafe { pack_line_f32(line)(line, k, dst) };
-        u16::MAX
-    }
     unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> Option<u16> {
         // SAFETY: the caller's contract.
         unsafe { alternate::alternate_f32(from, rows, to) }
     }
     fn packs_through(seen: &Seen, from: &Elements) -> bool {
-        eights::is_packed(seen, from)
+        through::is_packed_to_f32(seen, from)
     }
     unsafe fn pack_through(
         seen: &Seen,
@@ -376,8 +373,12 @@ impl Engine for Avx2F32 {
         dst: *mut f32,
     ) -> Option<u16> {
         // SAFETY: the caller's contract.
-        unsafe { eights::pack_f32(seen, from, block, runs, dst) }
+        unsafe { through::pack_f32::<Self>(seen, from, block, runs, dst) }
     }
+}
+
+impl Through for Avx2F32 {
+    type Of<C: Cells> = Octets<C>;
 }
 
 impl Elementwise for Avx2F32 {

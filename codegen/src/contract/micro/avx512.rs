@@ -1,6 +1,9 @@
 //! Microkernels for AVX-512: 32 registers of 16 f32.
 
-use super::super::pack::{Alternate, Elements, Lines, Rows, avx512, loads, through, x86 as avx2};
+use super::super::pack::cells::{self, Cells};
+use super::super::pack::loads::One;
+use super::super::pack::through::Through;
+use super::super::pack::{Alternate, Elements, Lines, Rows, avx512, through, x86 as avx2};
 use super::super::windows::{Runs, Seen};
 use super::avx2::vector;
 use super::cell::{Bf16, Cell, F16, Same, Sight, There};
@@ -119,8 +122,8 @@ macro_rules! sight {
     };
 }
 
-sight!(Same, loads::F32);
-sight!(Bf16, loads::Bf16);
+sight!(Same, cells::F32);
+sight!(Bf16, cells::Bf16);
 
 impl Sight<x86::__m512d> for Same {}
 
@@ -163,11 +166,6 @@ impl Engine for Avx512F32 {
         // SAFETY: the caller's contract.
         unsafe { avx512::pack_f32(lines)(lines, count, k, dst, ld) }
     }
-    unsafe fn pack_line(line: &Elements, k: usize, dst: *mut f32) -> u16 {
-        // SAFETY: the caller's contract; AVX-512F implies AVX2 and F16C.
-        unsafe { avx2::pack_line_f32(line)(line, k, dst) };
-        u16::MAX
-    }
     unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> Option<u16> {
         // SAFETY: the caller's contract.
         unsafe { avx512::alternate_f32(from, rows, to) }
@@ -183,8 +181,12 @@ impl Engine for Avx512F32 {
         dst: *mut f32,
     ) -> Option<u16> {
         // SAFETY: the caller's contract.
-        unsafe { through::pack_f32(seen, from, block, runs, dst) }
+        unsafe { through::pack_f32::<Self>(seen, from, block, runs, dst) }
     }
+}
+
+impl Through for Avx512F32 {
+    type Of<C: Cells> = One<C>;
 }
 
 impl Elementwise for Avx512F32 {

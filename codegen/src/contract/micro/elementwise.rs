@@ -3,7 +3,6 @@
 
 use super::engine::{Elementwise, Microkernel};
 use super::vector::{Number, Vector};
-use std::marker::PhantomData;
 
 /// Arguments: some lines of columns, an accumulator each.
 #[derive(Clone, Copy)]
@@ -78,15 +77,19 @@ unsafe fn product<T: Vector, const L: usize, const C: usize, const DENSE: bool>(
     }
 }
 
-/// Contiguous columns of several lines: together for the usual kernel widths, else line by line.
-struct Lines<'a, E: Elementwise>([usize; 2], &'a Lanes<'a, E::Num>);
+/// `[lines, columns]`, a vector each, of contiguous columns: together for the usual kernel widths,
+/// else line by line.
+pub(in crate::contract) struct Tile<'a, E: Elementwise>(
+    pub(in crate::contract) [usize; 2],
+    pub(in crate::contract) &'a Lanes<'a, E::Num>,
+);
 
-impl<E: Elementwise> Microkernel for Lines<'_, E> {
+impl<E: Elementwise> Microkernel for Tile<'_, E> {
     type Out = ();
 
     #[inline(always)]
     unsafe fn run(self) {
-        let Lines([lines, columns], s) = self;
+        let Tile([lines, columns], s) = self;
         match [lines, columns] {
             // SAFETY: the caller's contract.
             [3, 3] => return unsafe { product::<E::Vector, 3, 3, true>(s) },
@@ -114,8 +117,11 @@ impl<E: Elementwise> Microkernel for Lines<'_, E> {
     }
 }
 
-/// Columns of one line.
-struct Line<'a, E: Elementwise>(usize, &'a Lanes<'a, E::Num>, PhantomData<E>);
+/// Up to [`Elementwise::LINE`] columns of a line, a vector each.
+pub(in crate::contract) struct Line<'a, E: Elementwise>(
+    pub(in crate::contract) usize,
+    pub(in crate::contract) &'a Lanes<'a, E::Num>,
+);
 
 impl<E: Elementwise> Microkernel for Line<'_, E> {
     type Out = ();
@@ -139,24 +145,4 @@ impl<E: Elementwise> Microkernel for Line<'_, E> {
         }
         sum!(1 2 3 4 5 6 7 8 9 10 11 12 13 14)
     }
-}
-
-/// Accumulates `[lines, columns]`, a vector each; columns are contiguous.
-///
-/// # Safety
-///
-/// The CPU must be the engine's. What steps and columns span must be readable, and sums writable.
-pub(in crate::contract) unsafe fn lanes<E: Elementwise>(sizes: [usize; 2], of: &Lanes<'_, E::Num>) {
-    // SAFETY: the caller's contract.
-    unsafe { E::run(Lines::<E>(sizes, of)) }
-}
-
-/// Accumulates up to [`Elementwise::LINE`] columns of a line, a vector each.
-///
-/// # Safety
-///
-/// The CPU must be the engine's. What steps and columns span must be readable, and sums writable.
-pub(in crate::contract) unsafe fn line<E: Elementwise>(columns: usize, of: &Lanes<'_, E::Num>) {
-    // SAFETY: the caller's contract.
-    unsafe { E::run(Line::<E>(columns, of, PhantomData)) }
 }

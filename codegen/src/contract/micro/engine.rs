@@ -1,8 +1,6 @@
 //! [`Engine`]: what microkernels and packing need to know of an instruction set.
 
-use super::super::pack::{
-    Alternate, Elements, Grid, Half, Lines, Matrices, Rows, Wider, pack_singly,
-};
+use super::super::pack::{Alternate, Elements, Grid, Half, Lines, Rows, Wider, pack_singly};
 use super::super::windows::{Runs, Seen};
 use super::cell::{Cell, Sight};
 use super::vector::{Interleave, Vector};
@@ -72,37 +70,6 @@ pub(in crate::contract) trait Engine: Sized {
     /// True if it reads them as fast as packed ones.
     fn reads_fast(cell: DType) -> bool {
         cell == Self::Num::DTYPE
-    }
-
-    /// Packs rows of `row` stride, each of two-row matrices that are read column by column. Returns
-    /// what [`Engine::pack`] does; `None` if unsupported.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Elements must be readable for these rows and steps, and `dst`
-    /// writable for their numbers.
-    unsafe fn pack_crossed(
-        _from: &Elements,
-        _row: isize,
-        _matrices: Matrices,
-        _steps: Range<usize>,
-        _count: usize,
-        _dst: *mut Self::Num,
-    ) -> Option<u16> {
-        None
-    }
-
-    /// Packs one line whose steps are contiguous; returns what [`Engine::pack`] does.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. The line must be readable for `k` elements, and `dst` writable
-    /// for their numbers.
-    unsafe fn pack_line(line: &Elements, k: usize, dst: *mut Self::Num) -> u16 {
-        let Elements { base, dtype, round } = *line;
-        let lines = Lines { base, dtype, round, across: 0, along: 1 };
-        // SAFETY: the caller's contract.
-        unsafe { Self::pack(&lines, 1, k, dst, 1) }
     }
 
     /// Interleaves an image into pairs: each number with that at distance `apart`, if both are

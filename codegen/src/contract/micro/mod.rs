@@ -10,12 +10,10 @@ pub(super) mod avx512;
 mod cell;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod depthwise;
-#[cfg(target_arch = "x86_64")]
-pub(super) mod eights;
 pub(super) mod elementwise;
 mod engine;
 #[cfg(target_arch = "x86_64")]
-pub(super) mod few;
+pub(super) mod gemv;
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon;
 pub(super) mod outer;
@@ -26,7 +24,7 @@ pub(super) mod sliding;
 pub(super) mod sweep;
 mod vector;
 
-pub(super) use engine::{Elementwise, Engine};
+pub(super) use engine::{Elementwise, Engine, Microkernel};
 pub(super) use vector::Number;
 
 /// Lines of no more windows than this leave half of the widest vectors empty.

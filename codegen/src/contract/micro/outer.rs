@@ -102,7 +102,7 @@ pub(in crate::contract) struct Spots<'a, T> {
 }
 
 /// Operands of an outer product: `R` numbers and `V` vectors in each step.
-pub(super) trait Outer<T: Vector>: Copy {
+pub(in crate::contract) trait Outer<T: Vector>: Copy {
     /// True if the numbers are those of columns, and vectors those of rows: [`Spots`].
     const BY_COLUMN: bool = false;
 
@@ -461,13 +461,16 @@ unsafe fn by_cell<E: Engine, O: Outer<E::Vector>>(sizes: [usize; 2], of: &O) -> 
     }
 }
 
-/// [`by_cell`]; where sums may be subnormal, which is rare, a row and a vector at a time.
+/// Computes a tile of rows by vectors of columns: of a [`Strip`] up to [`Engine::ROWS`] by
+/// [`Engine::columns`], and so of [`Taps`]; of [`Spots`] up to [`Engine::SPOTS`] columns by two
+/// vectors of rows, or [`Engine::SPOTS_ALONE`] by one. Returns what [`Engine::pack`] does for
+/// columns read in place. Where sums may be subnormal, a row and a vector are taken at a time.
 ///
 /// # Safety
 ///
 /// The CPU must be the engine's, which must read such cells. What the tile spans must be readable,
 /// and its sums writable.
-unsafe fn sum<E: Engine, O>([rows, vectors]: [usize; 2], of: &O) -> u16
+pub(in crate::contract) unsafe fn outer<E: Engine, O>([rows, vectors]: [usize; 2], of: &O) -> u16
 where
     O: Outer<E::Vector> + Outer<<E::Careful as Engine>::Vector>,
 {
@@ -481,39 +484,4 @@ where
         unsafe { by_cell::<E::Careful, O>([1, 1], &one) };
     }
     u16::MAX
-}
-
-/// Computes rows (1 to [`Engine::ROWS`]) by vectors of columns (up to [`Engine::columns`]).
-/// For columns read in place, returns what [`Engine::pack`] does.
-///
-/// # Safety
-///
-/// The CPU must be the engine's, which must read the strip's `cell`. All that the strip spans must
-/// be readable, and its sums writable.
-pub(in crate::contract) unsafe fn strip<E: Engine>(sizes: [usize; 2], of: &Strip<E::Num>) -> u16 {
-    // SAFETY: the caller's contract.
-    unsafe { sum::<E, _>(sizes, of) }
-}
-
-/// As [`strip`], with columns read in place from an image.
-///
-/// # Safety
-///
-/// The CPU must be the engine's. The image must be readable for these vectors at each offset, the
-/// strip for its rows, and sums writable.
-pub(in crate::contract) unsafe fn taps<E: Engine>(sizes: [usize; 2], of: &Taps<'_, E::Num>) {
-    // SAFETY: the caller's contract.
-    unsafe { sum::<E, _>(sizes, of) };
-}
-
-/// Multiplies one or two vectors of rows by columns of an image, broadcast number by number. Up to
-/// [`Engine::SPOTS`]; for one vector [`Engine::SPOTS_ALONE`].
-///
-/// # Safety
-///
-/// The CPU must be the engine's. The image must be readable for these columns at each offset, rows
-/// for these vectors, and sums writable.
-pub(in crate::contract) unsafe fn spots<E: Engine>(sizes: [usize; 2], of: &Spots<'_, E::Num>) {
-    // SAFETY: the caller's contract.
-    unsafe { sum::<E, _>(sizes, of) };
 }

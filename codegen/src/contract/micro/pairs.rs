@@ -5,10 +5,10 @@
 //! it treats subnormals as zero: where one could occur ([`Strip::tiny`]), FMAs take over. Intel's
 //! reference describes that order; the bits depend on it, so [`available`] tries it out.
 
-use super::super::pack::avx512::{
-    alternate_pairs, join_pairs, pack_line_of_pairs, pack_pairs, pairs_crossed,
-};
-use super::super::pack::{Alternate, Elements, Grid, Half, Lines, Matrices, Rows, halves, through};
+use super::super::pack::avx512::{alternate_pairs, join_pairs, pack_pairs};
+use super::super::pack::cells::{Bf16, RoundedToBf16};
+use super::super::pack::loads::Two;
+use super::super::pack::{Alternate, Elements, Grid, Half, Lines, Rows, halves, through};
 use super::super::windows::{Runs, Seen};
 use super::avx512::Avx512F32;
 use super::cell::{Cell, Same};
@@ -226,22 +226,6 @@ impl Engine for PairsF32 {
     fn reads_fast(cell: DType) -> bool {
         cell == DType::BF16
     }
-    unsafe fn pack_crossed(
-        from: &Elements,
-        row: isize,
-        matrices: Matrices,
-        steps: Range<usize>,
-        count: usize,
-        dst: *mut f32,
-    ) -> Option<u16> {
-        let is_bf16 = from.dtype == DType::BF16;
-        // SAFETY: the caller's contract; the CPU has what `available` asks for.
-        is_bf16.then(|| unsafe { pairs_crossed(from, row, matrices, steps, count, dst.cast()) })
-    }
-    unsafe fn pack_line(line: &Elements, k: usize, dst: *mut f32) -> u16 {
-        // SAFETY: the caller's contract; the CPU has what `available` asks for.
-        unsafe { pack_line_of_pairs(line)(line, k, dst) }
-    }
     unsafe fn join(from: *const f32, to: *mut f32, count: usize, apart: isize) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
         unsafe { join_pairs(from.cast(), to.cast(), count, apart) }
@@ -260,7 +244,7 @@ impl Engine for PairsF32 {
         unsafe { pack_pairs(lines)(lines, count, k, dst, ld) }
     }
     fn packs_through(seen: &Seen, _: &Elements) -> bool {
-        through::is_packed_to_pairs(seen)
+        seen.column_step().is_some()
     }
     unsafe fn pack_through(
         seen: &Seen,
@@ -269,8 +253,13 @@ impl Engine for PairsF32 {
         runs: &mut Runs,
         dst: *mut f32,
     ) -> Option<u16> {
+        seen.column_step()?;
+        let run = match from.dtype {
+            DType::BF16 => through::pack::<Avx512F32, Two<Bf16>>,
+            _ => through::pack::<Avx512F32, Two<RoundedToBf16>>,
+        };
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
-        unsafe { through::pack_pairs(seen, from, block, runs, dst) }
+        Some(unsafe { run(seen, from.base, block, runs, dst) })
     }
 }
 

@@ -63,10 +63,14 @@ unsafe fn product<V: Vector, const T: usize, const L: usize, const C: usize>(s: 
     }
 }
 
-/// A kernel size, and the lines and the outputs of each.
-struct Sized<'a, E: Elementwise>(usize, [usize; 2], &'a Sliding<E::Num>);
+/// Taps per axis, 3 or 5; lines and outputs of each, [`LINES`] by [`WINDOWS`] at most.
+pub(in crate::contract) struct Slide<'a, E: Elementwise>(
+    pub(in crate::contract) usize,
+    pub(in crate::contract) [usize; 2],
+    pub(in crate::contract) &'a Sliding<E::Num>,
+);
 
-impl<E: Elementwise> Microkernel for Sized<'_, E> {
+impl<E: Elementwise> Microkernel for Slide<'_, E> {
     type Out = ();
 
     #[inline(always)]
@@ -88,19 +92,4 @@ impl<E: Elementwise> Microkernel for Sized<'_, E> {
         }
         sum!(1 2 3 4 5 6 7 8)
     }
-}
-
-/// Depthwise windows, `taps` by `taps` (3 or 5): [`LINES`] by [`WINDOWS`] of them at most.
-///
-/// # Safety
-///
-/// The CPU must be the engine's. What windows read must be readable, and sums writable for whole
-/// vectors.
-pub(in crate::contract) unsafe fn sliding<E: Elementwise>(
-    taps: usize,
-    sizes: [usize; 2],
-    of: &Sliding<E::Num>,
-) {
-    // SAFETY: the caller's contract.
-    unsafe { E::run(Sized::<E>(taps, sizes, of)) }
 }

@@ -1,9 +1,9 @@
 //! Deinterleaves rows with AVX2: sixteen elements become eight numbers of each parity.
 
-use super::x86::{Bf16, F16, F32, Octet};
+use super::cells::{Octet, by_cells};
+use super::x86::{load, one};
 use super::{Alternate, Elements, Rows};
 use core::arch::x86_64 as x86;
-use tracecast_ir::DType;
 
 /// [`Engine::alternate`](super::super::micro::Engine::alternate) into f32.
 ///
@@ -21,12 +21,7 @@ pub(in crate::contract) unsafe fn alternate_f32(
     if rows.elements < 8 || !(fits(0) && fits(1)) {
         return None;
     }
-    let run = match (from.dtype, from.round) {
-        (DType::F32, None) => alternate::<F32>,
-        (DType::BF16, None) => alternate::<Bf16>,
-        (DType::F16, None) => alternate::<F16>,
-        _ => return None,
-    };
+    let run = by_cells!(from, C => alternate::<C>, return None);
     // SAFETY: the caller's contract.
     unsafe { run(from.base, rows, to) }
     Some(u16::MAX)
@@ -49,9 +44,9 @@ unsafe fn alternate<O: Octet>(base: *const u8, rows: Rows, to: [Alternate<f32>; 
         let places = to.map(|kind| kind.to.wrapping_add(row * pitch));
         for i in (0..whole).step_by(16) {
             // SAFETY: eight elements of the row.
-            let low = unsafe { O::load(from.wrapping_add(i * O::BYTES)) };
+            let low = unsafe { load::<O>(from.wrapping_add(i * O::BYTES)) };
             // SAFETY: the next eight.
-            let high = unsafe { O::load(from.wrapping_add((i + 8) * O::BYTES)) };
+            let high = unsafe { load::<O>(from.wrapping_add((i + 8) * O::BYTES)) };
             let kinds = [
                 x86::_mm256_shuffle_ps::<0x88>(low, high),
                 x86::_mm256_shuffle_ps::<0xdd>(low, high),
@@ -68,7 +63,7 @@ unsafe fn alternate<O: Octet>(base: *const u8, rows: Rows, to: [Alternate<f32>; 
         }
         for i in rest.clone() {
             // SAFETY: eight elements of the row.
-            let numbers = unsafe { O::load(from.wrapping_add(i * O::BYTES)) };
+            let numbers = unsafe { load::<O>(from.wrapping_add(i * O::BYTES)) };
             let numbers = x86::_mm256_permutevar8x32_ps(numbers, order);
             let kinds =
                 [x86::_mm256_castps256_ps128(numbers), x86::_mm256_extractf128_ps::<1>(numbers)];
@@ -81,7 +76,7 @@ unsafe fn alternate<O: Octet>(base: *const u8, rows: Rows, to: [Alternate<f32>; 
         }
         if elements % 2 == 1 && to[0].count > 0 {
             // SAFETY: the last element.
-            let number = unsafe { O::one(from.wrapping_add((elements - 1) * O::BYTES)) };
+            let number = unsafe { one::<O>(from.wrapping_add((elements - 1) * O::BYTES)) };
             // SAFETY: its place.
             unsafe { places[0].wrapping_add(elements / 2).write(number) };
         }

@@ -1,11 +1,9 @@
 //! Packs into f32, or into pairs of bf16, with AVX-512: sixteen lines by sixteen numbers at once.
 
-use super::loads::{
-    Bf16, F16, F32, Numbers, One, RoundedToBf16, RoundedToF16, Two, first, least_of, pair, smaller,
-};
-use super::{Alternate, CHUNK, Elements, Lines, Matrices, Rows, Wider, pack_singly};
+use super::cells::{Bf16, RoundedToBf16, by_cells};
+use super::loads::{Numbers, One, Two, first, least_of, pair, smaller};
+use super::{Alternate, CHUNK, Elements, Lines, Rows, Wider, pack_singly};
 use core::arch::x86_64 as x86;
-use std::ops::Range;
 use tracecast_ir::DType;
 
 /// Numbers of a vector.
@@ -16,23 +14,16 @@ const LANES: usize = 16;
 /// VL, and memory as that says.
 type PackFn = unsafe fn(&Lines, usize, usize, *mut f32, usize) -> u16;
 
-/// The same of one line: the line, its elements, and the destination.
-type PackLineFn = unsafe fn(&Elements, usize, *mut f32) -> u16;
-
 /// Prefetch distance along a line, in bytes.
 const AHEAD: usize = 512;
 
 /// The routine that packs these lines to f32.
 pub(in crate::contract) fn pack_f32(lines: &Lines) -> PackFn {
     let in_order = lines.across == 1 || lines.along == 1;
-    match (lines.dtype, lines.round) {
-        (DType::F32, None) if in_order => pack::<One<F32>>,
-        (DType::BF16, None) if in_order => pack::<One<Bf16>>,
-        (DType::F16, None) if in_order => pack::<One<F16>>,
-        (DType::F32, Some(DType::BF16)) if in_order => pack::<One<RoundedToBf16>>,
-        (DType::F32, Some(DType::F16)) if in_order => pack::<One<RoundedToF16>>,
-        _ => lines_singly,
+    if !in_order {
+        return lines_singly;
     }
+    by_cells!(lines, C => pack::<One<C>>, lines_singly)
 }
 
 /// Packs lines element by element.
@@ -55,22 +46,20 @@ pub(in crate::contract) fn pack_pairs(lines: &Lines) -> PackFn {
     }
 }
 
-/// The routine that packs this line to pairs, as [`pack_pairs`].
-pub(in crate::contract) fn pack_line_of_pairs(line: &Elements) -> PackLineFn {
-    match line.dtype {
-        DType::BF16 => pack_line::<Two<Bf16>>,
-        _ => pack_line::<Two<RoundedToBf16>>,
-    }
-}
-
+/// A line whose steps are contiguous, as are its numbers.
+///
 /// # Safety
 ///
 /// The CPU must have AVX-512F, BW and VL. The line must be readable for `k` elements of these
 /// numbers' dtype, and `dst` writable for their numbers.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_line<N: Numbers>(line: &Elements, k: usize, dst: *mut f32) -> u16 {
-    let line = line.base;
-    let mut least = x86::_mm512_set1_epi16(-1);
+unsafe fn line<N: Numbers>(
+    line: *const u8,
+    k: usize,
+    dst: *mut u32,
+    mut least: x86::__m512i,
+) -> x86::__m512i {
     let some = LANES * N::STEPS;
     for p in (0..k).step_by(some) {
         let count = some.min(k - p);
@@ -82,7 +71,7 @@ unsafe fn pack_line<N: Numbers>(line: &Elements, k: usize, dst: *mut f32) -> u16
         // SAFETY: the numbers of these steps.
         unsafe { x86::_mm512_mask_storeu_epi32(to.cast(), mask, numbers) };
     }
-    least_of(least)
+    least
 }
 
 /// [`Engine::join`](super::super::micro::Engine::join) of f32 whose values are those of bf16.
@@ -126,12 +115,7 @@ pub(in crate::contract) unsafe fn alternate_f32(
     rows: Rows,
     to: [Alternate<f32>; 2],
 ) -> Option<u16> {
-    let run = match (from.dtype, from.round) {
-        (DType::F32, None) => alternate::<One<F32>>,
-        (DType::BF16, None) => alternate::<One<Bf16>>,
-        (DType::F16, None) => alternate::<One<F16>>,
-        _ => return None,
-    };
+    let run = by_cells!(from, C => alternate::<One<C>>, return None);
     // SAFETY: the caller's contract.
     unsafe { run(from.base, rows, to) }
     Some(u16::MAX)
@@ -248,6 +232,9 @@ unsafe fn pack<N: Numbers>(lines: &Lines, count: usize, k: usize, dst: *mut f32,
     if lines.across == 1 {
         // SAFETY: the caller vouches for the lines and their places.
         least_of(unsafe { neighbours::<N>(lines, count, k, dst.cast(), ld, least) })
+    } else if [count, ld] == [1, 1] {
+        // SAFETY: as above.
+        least_of(unsafe { line::<N>(lines.base, k, dst.cast(), least) })
     } else {
         // SAFETY: as above.
         least_of(unsafe { runs::<N>(lines, count, k, dst.cast(), ld, least) })
@@ -352,50 +339,6 @@ unsafe fn runs<N: Numbers>(
         }
     }
     least
-}
-
-/// [`Engine::pack_crossed`](super::super::micro::Engine::pack_crossed) of bf16 into pairs.
-///
-/// # Safety
-///
-/// The CPU must have AVX-512F, BW and VL. Elements must be readable for these rows and steps, and
-/// `dst` writable for their numbers.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-pub(in crate::contract) unsafe fn pairs_crossed(
-    from: &Elements,
-    row: isize,
-    Matrices { next, second, columns }: Matrices,
-    steps: Range<usize>,
-    count: usize,
-    dst: *mut u32,
-) -> u16 {
-    let mut least = x86::_mm512_set1_epi16(-1);
-    let (first_pair, end) = (steps.start / 2, steps.end / 2);
-    for j in (0..count).step_by(LANES) {
-        let n = LANES.min(count - j);
-        let mut at = first_pair;
-        while at < end {
-            let (matrix, column) = (at / columns, at % columns);
-            let some = LANES.min(columns - column).min(end - at);
-            let of_first = from.moved(j as isize * row + matrix as isize * next + column as isize);
-            let there = first(some) as u16;
-            let mut rows = [x86::_mm512_setzero_si512(); LANES];
-            for (l, to) in rows.iter_mut().enumerate().take(n) {
-                let own = of_first.moved(l as isize * row);
-                let after = own.moved(second).base;
-                // SAFETY: these columns of both rows of a matrix.
-                *to = unsafe { Two::<Bf16>::across::<1>(own.base, there, after, there) };
-                least = smaller(least, *to);
-            }
-            let to = dst.wrapping_add((at - first_pair) * count + j);
-            for (q, pairs) in transpose(rows).into_iter().enumerate().take(some) {
-                // SAFETY: their places.
-                unsafe { store(to.wrapping_add(q * count), first(n) as u16, pairs) };
-            }
-            at += some;
-        }
-    }
-    least_of(least)
 }
 
 /// Stores the lanes that the mask names.

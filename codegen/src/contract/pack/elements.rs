@@ -83,14 +83,6 @@ pub(in crate::contract) struct Grid {
     pub(in crate::contract) pitch: usize,
 }
 
-/// Two-row matrices that a line reads column by column: their stride, that of rows, their columns.
-#[derive(Clone, Copy)]
-pub(in crate::contract) struct Matrices {
-    pub(in crate::contract) next: isize,
-    pub(in crate::contract) second: isize,
-    pub(in crate::contract) columns: usize,
-}
-
 /// Destination of every second number of a row, and their count.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Alternate<T> {

@@ -1,6 +1,7 @@
 //! Interleaves rows of bf16 into pairs with AVX-512, for a block of an image.
 
-use super::loads::{Bf16, Numbers, RoundedToBf16, Two, first, least_of, spread};
+use super::cells::{Bf16, RoundedToBf16};
+use super::loads::{Numbers, Two, first, least_of, spread};
 use super::{Grid, Half};
 use core::arch::x86_64 as x86;
 use std::ops::Range;
@@ -88,7 +89,7 @@ unsafe fn join<N: Numbers, const S: usize>(halves: &[Half; 2], grid: Grid, to: *
                 ([from(one, first), from(other, first)], to.wrapping_add(first));
             for _ in 0..count {
                 // SAFETY: elements of a row each, and others behind them.
-                let numbers = unsafe { N::across_all::<S>(p, q) };
+                let numbers = unsafe { N::across::<S>(p, u16::MAX, q, u16::MAX) };
                 least = N::smaller(least, numbers);
                 // SAFETY: the numbers' places.
                 unsafe { x86::_mm512_storeu_si512(own.cast(), numbers) };
@@ -100,8 +101,9 @@ unsafe fn join<N: Numbers, const S: usize>(halves: &[Half; 2], grid: Grid, to: *
             for (edge, there) in edges.iter().zip([left, right]) {
                 if is_inside && !edge.is_empty() {
                     let i = edge.start;
+                    let [p, q] = [from(one, i), from(other, i)];
                     // SAFETY: elements of a row each, and of those before and behind.
-                    let numbers = unsafe { N::across_all::<S>(from(one, i), from(other, i)) };
+                    let numbers = unsafe { N::across::<S>(p, u16::MAX, q, u16::MAX) };
                     let numbers = x86::_mm512_maskz_mov_epi16(there, numbers);
                     least = N::smaller(least, numbers);
                     // SAFETY: the numbers' places, and some of the next row's.

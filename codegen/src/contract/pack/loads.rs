@@ -2,140 +2,118 @@
 //!
 //! A pair has the earlier step in the high half of 32 bits, and the later one in the low half.
 
+use super::cells::{Bf16, Cells, F16, F32, RoundedToBf16, RoundedToF16, Sixteen};
 use crate::routines::nearest_bf16;
 use core::arch::x86_64 as x86;
 use std::marker::PhantomData;
 
-/// Elements that are loaded as sixteen f32.
-pub(in crate::contract) trait Cells {
-    /// Of one element.
-    const BYTES: usize;
-    /// Loads contiguous elements whose bit of the mask is set, zeros elsewhere.
-    ///
-    /// # Safety
-    ///
-    /// `p` must be readable for the elements that the mask names.
-    unsafe fn load(p: *const u8, mask: u16) -> x86::__m512;
-    /// The same at stride two. Elements in between are not read.
-    ///
-    /// # Safety
-    ///
-    /// `p` must be readable for the elements that the mask names.
-    unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512;
-    /// The same of sixteen, with another element after the last.
-    ///
-    /// # Safety
-    ///
-    /// `p` must be readable for 32 elements.
-    #[inline(always)]
-    unsafe fn load_seconds(p: *const u8) -> x86::__m512 {
+macro_rules! cells {
+    ($ty:ident, $near:ident, $evens:ident) => {
+        impl Cells for $ty {
+            #[inline(always)]
+            fn sixteen(bits: x86::__m512i) -> x86::__m512 {
+                // SAFETY: used on CPUs with AVX-512 only.
+                unsafe { $near(bits) }
+            }
+            #[inline(always)]
+            fn evens(bits: x86::__m512i) -> x86::__m512 {
+                // SAFETY: as for `sixteen`.
+                unsafe { $evens(bits) }
+            }
+        }
+    };
+}
+
+cells!(F32, as_f32, as_f32);
+cells!(Bf16, widen_bf16, even_bf16);
+cells!(F16, widen_f16, even_f16);
+cells!(RoundedToBf16, round_to_bf16, round_to_bf16);
+cells!(RoundedToF16, round_to_f16, round_to_f16);
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn as_f32(bits: x86::__m512i) -> x86::__m512 {
+    x86::_mm512_castsi512_ps(bits)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn widen_bf16(bits: x86::__m512i) -> x86::__m512 {
+    even_bf16(x86::_mm512_cvtepu16_epi32(x86::_mm512_castsi512_si256(bits)))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn even_bf16(bits: x86::__m512i) -> x86::__m512 {
+    x86::_mm512_castsi512_ps(x86::_mm512_slli_epi32::<16>(bits))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn widen_f16(bits: x86::__m512i) -> x86::__m512 {
+    x86::_mm512_cvtph_ps(x86::_mm512_castsi512_si256(bits))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn even_f16(bits: x86::__m512i) -> x86::__m512 {
+    x86::_mm512_cvtph_ps(x86::_mm512_cvtepi32_epi16(bits))
+}
+
+/// The nearest f16, ties to even.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn round_to_f16(bits: x86::__m512i) -> x86::__m512 {
+    let x = x86::_mm512_castsi512_ps(bits);
+    x86::_mm512_cvtph_ps(x86::_mm512_cvtps_ph::<{ x86::_MM_FROUND_TO_NEAREST_INT }>(x))
+}
+
+/// The nearest bf16, ties to even.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn round_to_bf16(bits: x86::__m512i) -> x86::__m512 {
+    let high = x86::_mm512_set1_epi32(0xffff << 16);
+    let nearest = nearest_bf16(x86::_mm512_castsi512_ps(bits));
+    x86::_mm512_castsi512_ps(x86::_mm512_and_si512(nearest, high))
+}
+
+/// Loads contiguous elements whose bit of the mask is set, zeros elsewhere.
+///
+/// # Safety
+///
+/// The CPU must have AVX-512F, BW and VL, and `p` be readable for the elements that the mask names.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(in crate::contract) unsafe fn load<C: Cells>(p: *const u8, mask: u16) -> x86::__m512 {
+    if C::BYTES == 4 {
         // SAFETY: the caller's contract.
-        unsafe { Self::load_apart(p, u16::MAX) }
+        C::sixteen(unsafe { x86::_mm512_maskz_loadu_epi32(mask, p.cast()) })
+    } else {
+        // SAFETY: the caller's contract.
+        let half = unsafe { x86::_mm256_maskz_loadu_epi16(mask, p.cast()) };
+        C::sixteen(x86::_mm512_castsi256_si512(half))
     }
 }
 
-pub(in crate::contract) struct F32;
-pub(in crate::contract) struct Bf16;
-pub(in crate::contract) struct F16;
-/// f32, rounded to bf16.
-pub(in crate::contract) struct RoundedToBf16;
-/// f32, rounded to f16.
-pub(in crate::contract) struct RoundedToF16;
-
-impl Cells for F32 {
-    const BYTES: usize = 4;
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn load(p: *const u8, mask: u16) -> x86::__m512 {
+/// The same at stride two. Elements in between are not read.
+///
+/// # Safety
+///
+/// The CPU must have AVX-512F, BW and VL, and `p` be readable for the elements that the mask names.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn load_apart<C: Cells>(p: *const u8, mask: u16) -> x86::__m512 {
+    let mask = spread(mask);
+    if C::BYTES == 2 {
         // SAFETY: the caller's contract.
-        unsafe { x86::_mm512_maskz_loadu_ps(mask, p.cast()) }
+        return C::evens(unsafe { x86::_mm512_maskz_loadu_epi16(mask, p.cast()) });
     }
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512 {
-        let mask = spread(mask);
-        // SAFETY: the caller's contract.
-        let x = unsafe { x86::_mm512_maskz_loadu_ps(mask as u16, p.cast()) };
-        // SAFETY: the caller's contract.
-        let y =
-            unsafe { x86::_mm512_maskz_loadu_ps((mask >> 16) as u16, p.wrapping_add(64).cast()) };
-        x86::_mm512_permutex2var_ps(x, even(), y)
-    }
-}
-
-impl Cells for Bf16 {
-    const BYTES: usize = 2;
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn load(p: *const u8, mask: u16) -> x86::__m512 {
-        // SAFETY: the caller's contract.
-        let x = unsafe { x86::_mm256_maskz_loadu_epi16(mask, p.cast()) };
-        let x = x86::_mm512_slli_epi32::<16>(x86::_mm512_cvtepu16_epi32(x));
-        x86::_mm512_castsi512_ps(x)
-    }
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512 {
-        // SAFETY: the caller's contract.
-        let x = unsafe { x86::_mm512_maskz_loadu_epi16(spread(mask), p.cast()) };
-        x86::_mm512_castsi512_ps(x86::_mm512_slli_epi32::<16>(x))
-    }
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn load_seconds(p: *const u8) -> x86::__m512 {
-        // SAFETY: the caller's contract. A mask would take longer.
-        let x = unsafe { x86::_mm512_loadu_si512(p.cast()) };
-        x86::_mm512_castsi512_ps(x86::_mm512_slli_epi32::<16>(x))
-    }
-}
-
-impl Cells for F16 {
-    const BYTES: usize = 2;
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn load(p: *const u8, mask: u16) -> x86::__m512 {
-        // SAFETY: the caller's contract.
-        x86::_mm512_cvtph_ps(unsafe { x86::_mm256_maskz_loadu_epi16(mask, p.cast()) })
-    }
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512 {
-        // SAFETY: the caller's contract.
-        let x = unsafe { x86::_mm512_maskz_loadu_epi16(spread(mask), p.cast()) };
-        x86::_mm512_cvtph_ps(x86::_mm512_cvtepi32_epi16(x))
-    }
-}
-
-impl Cells for RoundedToBf16 {
-    const BYTES: usize = 4;
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn load(p: *const u8, mask: u16) -> x86::__m512 {
-        // SAFETY: the caller's contract.
-        round_to_bf16(unsafe { F32::load(p, mask) })
-    }
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512 {
-        // SAFETY: the caller's contract.
-        round_to_bf16(unsafe { F32::load_apart(p, mask) })
-    }
-}
-
-impl Cells for RoundedToF16 {
-    const BYTES: usize = 4;
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn load(p: *const u8, mask: u16) -> x86::__m512 {
-        // SAFETY: the caller's contract.
-        round_to_f16(unsafe { F32::load(p, mask) })
-    }
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512 {
-        // SAFETY: the caller's contract.
-        round_to_f16(unsafe { F32::load_apart(p, mask) })
-    }
+    // SAFETY: the caller's contract.
+    let x = unsafe { x86::_mm512_maskz_loadu_epi32(mask as u16, p.cast()) };
+    let rest = p.wrapping_add(64).cast();
+    // SAFETY: the caller's contract.
+    let y = unsafe { x86::_mm512_maskz_loadu_epi32((mask >> 16) as u16, rest) };
+    C::sixteen(x86::_mm512_permutex2var_epi32(x, even(), y))
 }
 
 /// Every second one of two vectors' lanes.
@@ -156,21 +134,6 @@ pub(super) fn spread(mask: u16) -> u32 {
     bits = (bits | bits << 4) & 0x0f0f_0f0f;
     bits = (bits | bits << 2) & 0x3333_3333;
     (bits | bits << 1) & 0x5555_5555
-}
-
-/// The nearest f16, ties to even.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn round_to_f16(x: x86::__m512) -> x86::__m512 {
-    x86::_mm512_cvtph_ps(x86::_mm512_cvtps_ph::<{ x86::_MM_FROUND_TO_NEAREST_INT }>(x))
-}
-
-/// The nearest bf16, ties to even.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn round_to_bf16(x: x86::__m512) -> x86::__m512 {
-    let high = x86::_mm512_set1_epi32(0xffff << 16);
-    x86::_mm512_castsi512_ps(x86::_mm512_and_si512(nearest_bf16(x), high))
 }
 
 /// Loads of sixteen packed numbers.
@@ -196,12 +159,6 @@ pub(in crate::contract) trait Numbers {
         after: *const u8,
         mask_after: u16,
     ) -> x86::__m512i;
-    /// [`Numbers::across`] of sixteen lines, with others after them.
-    ///
-    /// # Safety
-    ///
-    /// `p`, and `after` if numbers have two steps, must be readable for `16 * S` elements.
-    unsafe fn across_all<const S: usize>(p: *const u8, after: *const u8) -> x86::__m512i;
     /// Least magnitudes so far, minus one, in 16-bit lanes: zero is the largest. For pairs only.
     fn smaller(least: x86::__m512i, numbers: x86::__m512i) -> x86::__m512i;
 }
@@ -218,7 +175,7 @@ impl<C: Cells> Numbers for One<C> {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn along(p: *const u8, count: usize) -> x86::__m512i {
         // SAFETY: the caller's contract.
-        x86::_mm512_castps_si512(unsafe { C::load(p, first(count) as u16) })
+        x86::_mm512_castps_si512(unsafe { load::<C>(p, first(count) as u16) })
     }
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
@@ -230,12 +187,6 @@ impl<C: Cells> Numbers for One<C> {
     ) -> x86::__m512i {
         // SAFETY: the caller's contract.
         x86::_mm512_castps_si512(unsafe { strided::<C, S>(p, mask) })
-    }
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn across_all<const S: usize>(p: *const u8, _: *const u8) -> x86::__m512i {
-        // SAFETY: the caller's contract.
-        x86::_mm512_castps_si512(unsafe { all_strided::<C, S>(p) })
     }
     #[inline(always)]
     fn smaller(least: x86::__m512i, _: x86::__m512i) -> x86::__m512i {
@@ -256,10 +207,10 @@ impl<C: Cells> Numbers for Two<C> {
             return x86::_mm512_rol_epi32::<16>(x);
         }
         // SAFETY: the caller's contract.
-        let x = x86::_mm512_castps_si512(unsafe { C::load(p, mask as u16) });
+        let x = x86::_mm512_castps_si512(unsafe { load::<C>(p, mask as u16) });
         let rest = p.wrapping_add(16 * C::BYTES);
         // SAFETY: the caller's contract.
-        let y = x86::_mm512_castps_si512(unsafe { C::load(rest, (mask >> 16) as u16) });
+        let y = x86::_mm512_castps_si512(unsafe { load::<C>(rest, (mask >> 16) as u16) });
         let even = even();
         let odd = x86::_mm512_or_si512(even, x86::_mm512_set1_epi32(1));
         let after = x86::_mm512_permutex2var_epi32(x, odd, y);
@@ -279,17 +230,47 @@ impl<C: Cells> Numbers for Two<C> {
         let y = unsafe { strided::<C, S>(after, mask_after) };
         pair(x86::_mm512_castps_si512(x), x86::_mm512_castps_si512(y))
     }
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn across_all<const S: usize>(p: *const u8, after: *const u8) -> x86::__m512i {
-        // SAFETY: the caller's contract.
-        let [x, y] = [unsafe { all_strided::<C, S>(p) }, unsafe { all_strided::<C, S>(after) }];
-        pair(x86::_mm512_castps_si512(x), x86::_mm512_castps_si512(y))
-    }
     #[inline(always)]
     fn smaller(least: x86::__m512i, numbers: x86::__m512i) -> x86::__m512i {
         // SAFETY: packing is called on CPUs with AVX-512BW only.
         unsafe { smaller(least, numbers) }
+    }
+}
+
+impl<N: Numbers> Sixteen for N {
+    type Vector = x86::__m512i;
+    const BYTES: usize = N::BYTES;
+    const STEPS: usize = N::STEPS;
+    const VECTORS: usize = 2;
+    #[inline(always)]
+    fn empty() -> [x86::__m512i; 2] {
+        // SAFETY: packing is called on CPUs with AVX-512 only.
+        [0, -1].map(|all| unsafe { x86::_mm512_set1_epi16(all) })
+    }
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn add<const S: usize>(
+        others: x86::__m512i,
+        [p, after]: [*const u8; 2],
+        [mask, mask_after]: [u16; 2],
+    ) -> x86::__m512i {
+        // SAFETY: the caller's contract.
+        x86::_mm512_or_si512(others, unsafe { N::across::<S>(p, mask, after, mask_after) })
+    }
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn store(numbers: x86::__m512i, to: *mut u32) {
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm512_storeu_si512(to.cast(), numbers) }
+    }
+    #[inline(always)]
+    fn smaller(least: x86::__m512i, numbers: x86::__m512i) -> x86::__m512i {
+        <N as Numbers>::smaller(least, numbers)
+    }
+    #[inline(always)]
+    fn least(least: x86::__m512i) -> u16 {
+        // SAFETY: as for `empty`.
+        if N::STEPS == 2 { unsafe { least_of(least) } } else { u16::MAX }
     }
 }
 
@@ -303,27 +284,10 @@ impl<C: Cells> Numbers for Two<C> {
 unsafe fn strided<C: Cells, const S: usize>(p: *const u8, mask: u16) -> x86::__m512 {
     if S == 1 {
         // SAFETY: the caller's contract.
-        unsafe { C::load(p, mask) }
+        unsafe { load::<C>(p, mask) }
     } else {
         // SAFETY: the caller's contract.
-        unsafe { C::load_apart(p, mask) }
-    }
-}
-
-/// The same of sixteen, with others after them.
-///
-/// # Safety
-///
-/// `p` must be readable for `16 * S` elements.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn all_strided<C: Cells, const S: usize>(p: *const u8) -> x86::__m512 {
-    if S == 1 {
-        // SAFETY: the caller's contract.
-        unsafe { C::load(p, u16::MAX) }
-    } else {
-        // SAFETY: the caller's contract.
-        unsafe { C::load_seconds(p) }
+        unsafe { load_apart::<C>(p, mask) }
     }
 }
 

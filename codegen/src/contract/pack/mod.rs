@@ -10,7 +10,7 @@ pub(super) mod apart;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
 #[cfg(target_arch = "x86_64")]
-pub(super) mod eights;
+pub(super) mod cells;
 mod elements;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod halves;
@@ -22,7 +22,7 @@ pub(super) mod through;
 pub(super) mod x86;
 
 pub(super) use elements::{
-    Alternate, Elements, Grid, Half, Lines, MOVED, Matrices, Rows, Wider, move_line, pack_singly,
+    Alternate, Elements, Grid, Half, Lines, MOVED, Rows, Wider, move_line, pack_singly,
 };
 
 use super::micro::Engine;
@@ -103,6 +103,22 @@ pub(super) unsafe fn pack<E: Engine>(
         }
     }
     least
+}
+
+/// Packs one line whose steps are contiguous; returns as [`Engine::pack`].
+///
+/// # Safety
+///
+/// The CPU must be the engine's. The line must be readable for `k` elements, and `dst` writable for
+/// their numbers.
+pub(super) unsafe fn pack_line<E: Engine>(line: Elements, k: usize, dst: *mut E::Num) -> u16 {
+    // Numbers that hold a step are those of lines side by side. Neither is packed past its end.
+    let (lines, [count, steps, ld]) = match E::DEPTH {
+        1 => (line.lines(1, 0), [k, 1, k]),
+        _ => (line.lines(0, 1), [1, k, 1]),
+    };
+    // SAFETY: the caller's contract.
+    unsafe { E::pack(&lines, count, steps, dst, ld) }
 }
 
 /// Transposes sums from columns of stride `ld` to `rows` by `columns` without gaps.

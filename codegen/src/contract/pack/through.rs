@@ -1,20 +1,24 @@
-//! Packs patches straight into panels with AVX-512 (implicit im2col), sixteen columns at a time.
+//! Packs patches straight into panels (implicit im2col), sixteen columns at a time.
 //!
 //! Sixteen columns, of stride one or two, are a few pieces of runs. Which lanes are in bounds
 //! depends on the position in the window alone. So masks are made once, and a channel takes a
 //! masked load a piece.
 
-use super::super::windows::{MOST_PIECES, Piece, Runs, Seen};
-use super::loads::{Bf16, F16, F32, Numbers, One, RoundedToBf16, RoundedToF16, Two, least_of};
+use super::super::micro::{Engine, Microkernel};
+use super::super::windows::{Piece, Runs, Seen};
+use super::cells::{Cells, Sixteen, by_cells};
 use super::{Elements, panels};
-use core::arch::x86_64 as x86;
+use std::marker::PhantomData;
 use std::ops::Range;
-use tracecast_ir::DType;
 
-/// Columns of a panel: two vectors.
-const WIDTH: usize = MOST_PIECES;
-/// As many columns as a vector has lanes.
+/// Columns of which a piece holds some.
 const LANES: usize = 16;
+
+/// Engines that pack columns of windows into f32.
+pub(in crate::contract) trait Through: Engine<Num = f32> {
+    /// Numbers of such elements.
+    type Of<C: Cells>: Sixteen;
+}
 
 /// True if [`pack_f32`] packs such columns of such elements.
 pub(in crate::contract) fn is_packed_to_f32(seen: &Seen, from: &Elements) -> bool {
@@ -25,8 +29,8 @@ pub(in crate::contract) fn is_packed_to_f32(seen: &Seen, from: &Elements) -> boo
 ///
 /// # Safety
 ///
-/// The CPU must have AVX-512F, BW and VL. Data in bounds must be readable, whole panels writable.
-pub(in crate::contract) unsafe fn pack_f32(
+/// The CPU must be the engine's. Data in bounds must be readable, whole panels writable.
+pub(in crate::contract) unsafe fn pack_f32<E: Through>(
     seen: &Seen,
     from: Elements,
     block: (Range<usize>, Range<usize>),
@@ -36,98 +40,83 @@ pub(in crate::contract) unsafe fn pack_f32(
     if !is_packed_to_f32(seen, &from) {
         return None;
     }
-    let to = dst.cast();
-    let run = match (from.dtype, from.round) {
-        (DType::F32, None) => pack::<One<F32>>,
-        (DType::BF16, None) => pack::<One<Bf16>>,
-        (DType::F16, None) => pack::<One<F16>>,
-        (DType::F32, Some(DType::BF16)) => pack::<One<RoundedToBf16>>,
-        (DType::F32, Some(DType::F16)) => pack::<One<RoundedToF16>>,
-        _ => return None,
-    };
+    let run = by_cells!(from, C => pack::<E, E::Of<C>>, return None);
     // SAFETY: the caller's contract.
-    unsafe { run(seen, from.base, block, runs, to) };
-    Some(u16::MAX)
+    Some(unsafe { run(seen, from.base, block, runs, dst) })
 }
 
-/// True if [`pack_pairs`] packs such columns.
-pub(in crate::contract) fn is_packed_to_pairs(seen: &Seen) -> bool {
-    seen.column_step().is_some()
-}
-
-/// The same into pairs of bf16, of elements with values of bf16; returns their least magnitude.
+/// Packs columns of windows, of which there are no more steps apart than two.
 ///
 /// # Safety
 ///
-/// The CPU must have AVX-512F, BW and VL. Data in bounds must be readable, whole panels writable.
-pub(in crate::contract) unsafe fn pack_pairs(
-    seen: &Seen,
-    from: Elements,
-    block: (Range<usize>, Range<usize>),
-    runs: &mut Runs,
-    dst: *mut f32,
-) -> Option<u16> {
-    if !is_packed_to_pairs(seen) {
-        return None;
-    }
-    let to = dst.cast();
-    let is_bf16 = from.dtype == DType::BF16;
-    let pack = if is_bf16 { pack::<Two<Bf16>> } else { pack::<Two<RoundedToBf16>> };
-    // SAFETY: the caller vouches for the CPU, what is in bounds and the panels.
-    Some(unsafe { pack(seen, from.base, block, runs, to) })
-}
-
-/// Packs panel by panel.
-///
-/// # Safety
-///
-/// The CPU must have AVX-512F, BW and VL. Data in bounds must be readable, of these numbers' dtype,
-/// and whole panels writable.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack<N: Numbers>(
+/// The CPU must be the engine's. Data in bounds must be readable, of these numbers' dtype, and
+/// whole panels writable.
+pub(in crate::contract) unsafe fn pack<E: Engine, N: Sixteen>(
     seen: &Seen,
     base: *const u8,
     (columns, steps): (Range<usize>, Range<usize>),
     runs: &mut Runs,
-    dst: *mut u32,
+    dst: *mut f32,
 ) -> u16 {
-    runs.place_steps(seen, steps.clone());
-    runs.cut_columns(seen, columns.clone());
-    let mut least = x86::_mm512_set1_epi16(-1);
-    let depth = steps.len().div_ceil(N::STEPS);
-    let is_dense = seen.column_step() == Some(1);
-    let mut run = 0;
-    for part in panels(columns.len(), WIDTH) {
-        run = runs.cut_pieces(run, part.start..part.start + part.count);
-        let period = runs.find_masks(seen);
-        let to = dst.wrapping_add(part.start * depth);
-        if is_dense {
-            // SAFETY: the caller vouches for what is in bounds and for the panel.
-            least = unsafe { panel::<N, 1>(base, runs, period, steps.len(), to, least) };
-        } else {
-            // SAFETY: as above.
-            least = unsafe { panel::<N, 2>(base, runs, period, steps.len(), to, least) };
+    let of = Windows { seen, base, columns, steps, runs, dst: dst.cast(), kind: PhantomData::<N> };
+    // SAFETY: the caller's contract.
+    unsafe { E::run(of) }
+}
+
+/// Columns and steps of a view, and the panels that they are packed into.
+struct Windows<'a, N> {
+    seen: &'a Seen,
+    base: *const u8,
+    columns: Range<usize>,
+    steps: Range<usize>,
+    runs: &'a mut Runs,
+    dst: *mut u32,
+    kind: PhantomData<N>,
+}
+
+impl<N: Sixteen> Microkernel for Windows<'_, N> {
+    type Out = u16;
+
+    /// Packs panel by panel.
+    #[inline(always)]
+    unsafe fn run(self) -> u16 {
+        let Windows { seen, base, columns, steps, runs, dst, .. } = self;
+        runs.place_steps(seen, steps.clone());
+        runs.cut_columns(seen, columns.clone());
+        let [_, mut least] = N::empty();
+        let depth = steps.len().div_ceil(N::STEPS);
+        let is_dense = seen.column_step() == Some(1);
+        let mut run = 0;
+        for part in panels(columns.len(), N::VECTORS * LANES) {
+            run = runs.cut_pieces(run, part.start..part.start + part.count);
+            let period = runs.find_masks(seen);
+            let to = dst.wrapping_add(part.start * depth);
+            if is_dense {
+                // SAFETY: the caller vouches for what is in bounds and for the panel.
+                least = unsafe { panel::<N, 1>(base, runs, period, steps.len(), to, least) };
+            } else {
+                // SAFETY: as above.
+                least = unsafe { panel::<N, 2>(base, runs, period, steps.len(), to, least) };
+            }
         }
+        N::least(least)
     }
-    least_of(least)
 }
 
 /// Packs the panel whose pieces have been found, of stride `S`.
 ///
 /// # Safety
 ///
-/// The CPU must have AVX-512F, BW and VL. Elements that masks name must be readable, and the panel
-/// writable.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn panel<N: Numbers, const S: usize>(
+/// The CPU must have the vector. Elements that masks name must be readable, and the panel writable.
+#[inline(always)]
+unsafe fn panel<N: Sixteen, const S: usize>(
     base: *const u8,
     runs: &Runs,
     period: usize,
     steps: usize,
     dst: *mut u32,
-    mut least: x86::__m512i,
-) -> x86::__m512i {
+    mut least: N::Vector,
+) -> N::Vector {
     let (pieces, masks) = (&runs.pieces[..], &runs.masks[..]);
     let bytes = N::BYTES as isize;
     // Pieces of the first vector come first.
@@ -142,21 +131,22 @@ unsafe fn panel<N: Numbers, const S: usize>(
         };
         let of_step = |step: usize| &masks[step * pieces.len()..][..pieces.len()];
         let (own, others) = (of_step(now), of_step(next));
-        let to = dst.wrapping_add(p / N::STEPS * WIDTH);
-        for (i, of_vector) in [0..border, border..pieces.len()].into_iter().enumerate() {
-            let mut numbers = x86::_mm512_setzero_si512();
+        let to = dst.wrapping_add(p / N::STEPS * N::VECTORS * LANES);
+        let vectors = [0..border, border..pieces.len()];
+        for (i, of_vector) in vectors.into_iter().enumerate().take(N::VECTORS) {
+            let [mut numbers, _] = N::empty();
             let masks = own[of_vector.clone()].iter().zip(&others[of_vector.clone()]);
             for (piece, (mask, other)) in pieces[of_vector].iter().zip(masks) {
                 let at = piece.place.offset * bytes;
-                let there = if has_after { *other } else { 0 };
-                let (row, after) = (row.wrapping_offset(at), after.wrapping_offset(at));
+                let places = [row, after].map(|row| row.wrapping_offset(at));
                 // SAFETY: masks name elements that are there.
-                let some = unsafe { N::across::<S>(row, *mask, after, there) };
-                numbers = x86::_mm512_or_si512(numbers, some);
+                numbers = unsafe {
+                    N::add::<S>(numbers, places, [*mask, if has_after { *other } else { 0 }])
+                };
             }
             least = N::smaller(least, numbers);
-            // SAFETY: the panel has room for two vectors in each step.
-            unsafe { x86::_mm512_storeu_si512(to.wrapping_add(i * LANES).cast(), numbers) };
+            // SAFETY: the panel has room for these vectors in each step.
+            unsafe { N::store(numbers, to.wrapping_add(i * LANES)) };
         }
         now = wrapped(now + N::STEPS, period);
         next = wrapped(now + 1, period);

@@ -1,112 +1,126 @@
 //! Packs into f32 with AVX2 and F16C: eight lines by eight steps at once.
 
-use super::{Elements, Lines, pack_singly};
+use super::cells::{Bf16, F16, F32, Octet, RoundedToBf16, RoundedToF16, Sixteen, by_cells};
+use super::{Lines, pack_singly};
 use crate::routines::{avx2_nearest_bf16 as nearest_bf16, transpose};
 use core::arch::x86_64 as x86;
+use std::marker::PhantomData;
 use std::ops::Range;
-use tracecast_ir::DType;
-use tracecast_ir::kernel::half;
 
 /// Prefetch distance along a line, in bytes.
 const AHEAD: usize = 512;
 
-/// Elements that are loaded as eight f32.
-pub(super) trait Octet {
-    /// Of one element.
-    const BYTES: usize;
-    /// # Safety
-    ///
-    /// `p` must be readable for eight elements, and the CPU must have AVX2 and F16C.
-    unsafe fn load(p: *const u8) -> x86::__m256;
-    /// A single one.
-    ///
-    /// # Safety
-    ///
-    /// `p` must be readable for an element, and the CPU must have F16C.
-    unsafe fn one(p: *const u8) -> f32;
-    /// Loads the elements of stride `S` whose bit is set, zeros elsewhere.
-    ///
-    /// # Safety
-    ///
-    /// They must be readable, and the CPU must have AVX2 and F16C.
-    #[inline(always)]
-    unsafe fn some<const S: usize>(p: *const u8, lanes: u8) -> x86::__m256 {
-        let number = |lane: usize| {
-            if lanes & (1 << lane) == 0 {
-                return 0.0;
+macro_rules! octet {
+    ($ty:ident, $near:ident) => {
+        impl Octet for $ty {
+            #[inline(always)]
+            fn near(bits: x86::__m256i) -> x86::__m256 {
+                // SAFETY: used on CPUs with AVX2 and F16C only.
+                unsafe { $near(bits) }
             }
-            // SAFETY: an element that is named.
-            unsafe { Self::one(p.wrapping_add(lane * S * Self::BYTES)) }
-        };
-        let all: [f32; 8] = std::array::from_fn(number);
-        // SAFETY: the caller's contract.
-        unsafe { x86::_mm256_loadu_ps(all.as_ptr()) }
-    }
-}
-
-/// A routine that packs `count` lines for `k` steps: lines, `count`, `k`, destination and its
-/// stride of steps. It needs AVX2 and F16C, and memory as
-/// [`Engine::pack`](super::super::micro::Engine::pack) says.
-type PackFn = unsafe fn(&Lines, usize, usize, *mut f32, usize);
-
-/// A routine that packs a line: the line, its elements, and the destination. It needs AVX2 and
-/// F16C, elements that are readable, and places that are writable.
-type PackLineFn = unsafe fn(&Elements, usize, *mut f32);
-
-pub(super) struct F32;
-pub(super) struct Bf16;
-pub(super) struct F16;
-/// f32, rounded to bf16.
-pub(super) struct RoundedToBf16;
-/// f32, rounded to f16.
-pub(super) struct RoundedToF16;
-
-impl Octet for F32 {
-    const BYTES: usize = 4;
-    #[inline(always)]
-    unsafe fn load(p: *const u8) -> x86::__m256 {
-        // SAFETY: the caller's contract.
-        unsafe { x86::_mm256_loadu_ps(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn one(p: *const u8) -> f32 {
-        // SAFETY: the caller's contract.
-        unsafe { p.cast::<f32>().read_unaligned() }
-    }
-    #[inline(always)]
-    unsafe fn some<const S: usize>(p: *const u8, lanes: u8) -> x86::__m256 {
-        if S == 1 {
-            // SAFETY: the caller's contract.
-            return unsafe { masked(p, lanes) };
         }
+    };
+}
+
+octet!(F32, as_f32);
+octet!(Bf16, widen_bf16);
+octet!(F16, widen_f16);
+octet!(RoundedToBf16, round_to_bf16);
+octet!(RoundedToF16, round_to_f16);
+
+#[inline]
+#[target_feature(enable = "avx")]
+fn as_f32(bits: x86::__m256i) -> x86::__m256 {
+    x86::_mm256_castsi256_ps(bits)
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn widen_bf16(bits: x86::__m256i) -> x86::__m256 {
+    let wide = x86::_mm256_cvtepu16_epi32(x86::_mm256_castsi256_si128(bits));
+    x86::_mm256_castsi256_ps(x86::_mm256_slli_epi32::<16>(wide))
+}
+
+#[inline]
+#[target_feature(enable = "avx,f16c")]
+fn widen_f16(bits: x86::__m256i) -> x86::__m256 {
+    x86::_mm256_cvtph_ps(x86::_mm256_castsi256_si128(bits))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn round_to_bf16(bits: x86::__m256i) -> x86::__m256 {
+    let high = x86::_mm256_set1_epi32(0xffff << 16);
+    let nearest = nearest_bf16(x86::_mm256_castsi256_ps(bits));
+    x86::_mm256_castsi256_ps(x86::_mm256_and_si256(nearest, high))
+}
+
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn round_to_f16(bits: x86::__m256i) -> x86::__m256 {
+    let x = x86::_mm256_castsi256_ps(bits);
+    x86::_mm256_cvtph_ps(x86::_mm256_cvtps_ph::<{ x86::_MM_FROUND_TO_NEAREST_INT }>(x))
+}
+
+/// Loads eight contiguous elements.
+///
+/// # Safety
+///
+/// `p` must be readable for eight elements, and the CPU must have AVX2 and F16C.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(super) unsafe fn load<O: Octet>(p: *const u8) -> x86::__m256 {
+    if O::BYTES == 4 {
         // SAFETY: the caller's contract.
-        unsafe { every_second(p, lanes) }
+        O::near(unsafe { x86::_mm256_loadu_si256(p.cast()) })
+    } else {
+        // SAFETY: the caller's contract.
+        O::near(x86::_mm256_castsi128_si256(unsafe { x86::_mm_loadu_si128(p.cast()) }))
     }
 }
 
-/// Loads the contiguous f32 whose bit is set, zeros elsewhere.
+/// Loads an element.
+///
+/// # Safety
+///
+/// `p` must be readable for it, and the CPU must have AVX2 and F16C.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(super) unsafe fn one<O: Octet>(p: *const u8) -> f32 {
+    let bits = if O::BYTES == 4 {
+        // SAFETY: the caller's contract.
+        unsafe { p.cast::<i32>().read_unaligned() }
+    } else {
+        // SAFETY: the caller's contract.
+        i32::from(unsafe { p.cast::<u16>().read_unaligned() })
+    };
+    let bits = x86::_mm256_zextsi128_si256(x86::_mm_cvtsi32_si128(bits));
+    x86::_mm256_cvtss_f32(O::near(bits))
+}
+
+/// Loads the contiguous elements of 32 bits whose bit is set, zeros elsewhere.
 ///
 /// # Safety
 ///
 /// They must be readable, and the CPU must have AVX2.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn masked(p: *const u8, lanes: u8) -> x86::__m256 {
+unsafe fn masked(p: *const u8, lanes: u8) -> x86::__m256i {
     let bits = x86::_mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     let named = x86::_mm256_and_si256(x86::_mm256_set1_epi32(i32::from(lanes)), bits);
     let mask = x86::_mm256_cmpeq_epi32(named, bits);
     // SAFETY: the caller's contract; what the mask does not name is not read.
-    unsafe { x86::_mm256_maskload_ps(p.cast(), mask) }
+    unsafe { x86::_mm256_maskload_epi32(p.cast(), mask) }
 }
 
-/// The same of every second f32.
+/// The same of every second one.
 ///
 /// # Safety
 ///
 /// Elements that are named must be readable, and the CPU must have AVX2.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn every_second(p: *const u8, lanes: u8) -> x86::__m256 {
+unsafe fn every_second(p: *const u8, lanes: u8) -> x86::__m256i {
     let lanes = x86::_mm256_set1_epi32(i32::from(lanes));
     let named = |bits| x86::_mm256_cmpeq_epi32(x86::_mm256_and_si256(lanes, bits), bits);
     // No number of eight bits has the one of 256: these elements are not read.
@@ -117,141 +131,17 @@ unsafe fn every_second(p: *const u8, lanes: u8) -> x86::__m256 {
     // SAFETY: as above.
     let high = unsafe { x86::_mm256_maskload_ps(p.wrapping_add(32).cast(), high) };
     let both = x86::_mm256_shuffle_ps::<0b10_00_10_00>(low, high);
-    let both = x86::_mm256_permute4x64_pd::<0b11_01_10_00>(x86::_mm256_castps_pd(both));
-    x86::_mm256_castpd_ps(both)
+    x86::_mm256_permute4x64_epi64::<0b11_01_10_00>(x86::_mm256_castps_si256(both))
 }
 
-impl Octet for Bf16 {
-    const BYTES: usize = 2;
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn load(p: *const u8) -> x86::__m256 {
-        // SAFETY: the caller vouches for eight elements.
-        let x = x86::_mm256_cvtepu16_epi32(unsafe { x86::_mm_loadu_si128(p.cast()) });
-        x86::_mm256_castsi256_ps(x86::_mm256_slli_epi32::<16>(x))
-    }
-    #[inline(always)]
-    unsafe fn one(p: *const u8) -> f32 {
-        // SAFETY: the caller's contract.
-        half::bf16_to_f32(unsafe { p.cast::<u16>().read_unaligned() })
-    }
-}
-
-impl Octet for F16 {
-    const BYTES: usize = 2;
-    #[inline]
-    #[target_feature(enable = "avx,f16c")]
-    unsafe fn load(p: *const u8) -> x86::__m256 {
-        // SAFETY: the caller vouches for eight elements.
-        x86::_mm256_cvtph_ps(unsafe { x86::_mm_loadu_si128(p.cast()) })
-    }
-    #[inline]
-    #[target_feature(enable = "f16c")]
-    unsafe fn one(p: *const u8) -> f32 {
-        // SAFETY: the caller vouches for an element.
-        let x = i32::from(unsafe { p.cast::<u16>().read_unaligned() });
-        x86::_mm_cvtss_f32(x86::_mm_cvtph_ps(x86::_mm_cvtsi32_si128(x)))
-    }
-}
-
-impl Octet for RoundedToBf16 {
-    const BYTES: usize = 4;
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn load(p: *const u8) -> x86::__m256 {
-        // SAFETY: the caller vouches for eight elements.
-        round_to_bf16(unsafe { F32::load(p) })
-    }
-    #[inline(always)]
-    unsafe fn one(p: *const u8) -> f32 {
-        // SAFETY: the caller's contract.
-        half::round_to_bf16(unsafe { F32::one(p) })
-    }
-}
-
-impl Octet for RoundedToF16 {
-    const BYTES: usize = 4;
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    unsafe fn load(p: *const u8) -> x86::__m256 {
-        // SAFETY: the caller vouches for eight elements.
-        round_to_f16(unsafe { F32::load(p) })
-    }
-    #[inline(always)]
-    unsafe fn one(p: *const u8) -> f32 {
-        // SAFETY: the caller's contract.
-        half::round_to_f16(unsafe { F32::one(p) })
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn round_to_bf16(x: x86::__m256) -> x86::__m256 {
-    let high = x86::_mm256_set1_epi32(0xffff << 16);
-    x86::_mm256_castsi256_ps(x86::_mm256_and_si256(nearest_bf16(x), high))
-}
-
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-fn round_to_f16(x: x86::__m256) -> x86::__m256 {
-    x86::_mm256_cvtph_ps(x86::_mm256_cvtps_ph::<{ x86::_MM_FROUND_TO_NEAREST_INT }>(x))
-}
+/// A routine that packs `count` lines for `k` steps: lines, `count`, `k`, destination and its
+/// stride of steps. It needs AVX2 and F16C, and memory as
+/// [`Engine::pack`](super::super::micro::Engine::pack) says.
+type PackFn = unsafe fn(&Lines, usize, usize, *mut f32, usize);
 
 /// The routine that packs these lines to f32.
 pub(in crate::contract) fn pack_f32(lines: &Lines) -> PackFn {
-    match (lines.dtype, lines.round) {
-        (DType::F32, None) => pack_octets::<F32>,
-        (DType::BF16, None) => pack_octets::<Bf16>,
-        (DType::F16, None) => pack_octets::<F16>,
-        (DType::F32, Some(DType::BF16)) => pack_octets::<RoundedToBf16>,
-        (DType::F32, Some(DType::F16)) => pack_octets::<RoundedToF16>,
-        _ => pack_singly,
-    }
-}
-
-/// The routine that packs this line to f32.
-pub(in crate::contract) fn pack_line_f32(line: &Elements) -> PackLineFn {
-    match (line.dtype, line.round) {
-        (DType::F32, None) => pack_line::<F32>,
-        (DType::BF16, None) => pack_line::<Bf16>,
-        (DType::F16, None) => pack_line::<F16>,
-        (DType::F32, Some(DType::BF16)) => pack_line::<RoundedToBf16>,
-        (DType::F32, Some(DType::F16)) => pack_line::<RoundedToF16>,
-        _ => line_singly,
-    }
-}
-
-/// Packs a line element by element.
-///
-/// # Safety
-///
-/// The line must be readable for `k` elements, and `dst` writable for as many.
-unsafe fn line_singly(line: &Elements, k: usize, dst: *mut f32) {
-    let lines =
-        Lines { across: 0, along: 1, base: line.base, dtype: line.dtype, round: line.round };
-    // SAFETY: the caller vouches for a line and its places.
-    unsafe { pack_singly(&lines, 1, k, dst, 1) }
-}
-
-/// # Safety
-///
-/// The CPU must have AVX2 and F16C. The line must be readable for `k` elements of the octets'
-/// dtype, and `dst` writable for as many.
-#[target_feature(enable = "avx2,f16c")]
-unsafe fn pack_line<O: Octet>(line: &Elements, k: usize, dst: *mut f32) {
-    let line = line.base;
-    for p in eights(k).take_while(|_| k >= 8) {
-        // SAFETY: eight elements.
-        let x = unsafe { O::load(line.wrapping_add(p * O::BYTES)) };
-        // SAFETY: their places.
-        unsafe { x86::_mm256_storeu_ps(dst.wrapping_add(p), x) };
-    }
-    for p in (0..k).take_while(|_| k < 8) {
-        // SAFETY: an element.
-        let x = unsafe { O::one(line.wrapping_add(p * O::BYTES)) };
-        // SAFETY: its place.
-        unsafe { dst.wrapping_add(p).write(x) };
-    }
+    by_cells!(lines, C => pack_octets::<C>, pack_singly)
 }
 
 /// # Safety
@@ -266,7 +156,7 @@ unsafe fn pack_octets<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut
         for _ in 0..k {
             for j in eights(count) {
                 // SAFETY: eight neighbouring lines at one step.
-                let x = unsafe { O::load(from.wrapping_add(j * O::BYTES)) };
+                let x = unsafe { load::<O>(from.wrapping_add(j * O::BYTES)) };
                 // SAFETY: their places.
                 unsafe { x86::_mm256_storeu_ps(to.wrapping_add(j), x) };
             }
@@ -294,7 +184,7 @@ unsafe fn pack_octets<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut
                         x86::_mm_prefetch::<{ x86::_MM_HINT_T0 }>(prefetched.cast());
                     }
                     // SAFETY: eight steps of a line.
-                    *row = unsafe { O::load(from) };
+                    *row = unsafe { load::<O>(from) };
                 }
                 let to = dst.wrapping_add(p * ld + j);
                 for (q, row) in transpose(rows).into_iter().enumerate() {
@@ -327,7 +217,7 @@ unsafe fn pack_narrow<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut
     let whole = k.saturating_sub(behind(along).max(behind(ld)));
     for p in 0..whole {
         // SAFETY: eight elements from the step's first line on, up to the last step's last line.
-        let x = unsafe { O::load(lines.base.wrapping_add(p * along * O::BYTES)) };
+        let x = unsafe { load::<O>(lines.base.wrapping_add(p * along * O::BYTES)) };
         let x = x86::_mm256_and_ps(x, x86::_mm256_castsi256_ps(mask));
         // SAFETY: the step's places, and some that later steps write again.
         unsafe { x86::_mm256_storeu_ps(dst.wrapping_add(p * ld), x) };
@@ -356,7 +246,7 @@ unsafe fn singly<O: Octet>(
         let from = lines.base.wrapping_offset(p as isize * along);
         for j in 0..count {
             // SAFETY: an element of the operand.
-            let x = unsafe { O::one(from.wrapping_offset(j as isize * across)) };
+            let x = unsafe { one::<O>(from.wrapping_offset(j as isize * across)) };
             // SAFETY: its place.
             unsafe { dst.wrapping_add(p * ld + j).write(x) };
         }
@@ -366,4 +256,92 @@ unsafe fn singly<O: Octet>(
 /// Starts of runs of eight that cover `count`; the last run may overlap the one before it.
 pub(super) fn eights(count: usize) -> impl Iterator<Item = usize> {
     (0..count).step_by(8).map(move |j| if j + 8 > count { count.saturating_sub(8) } else { j })
+}
+
+/// Sixteen elements as two vectors of f32.
+pub(in crate::contract) struct Octets<O>(PhantomData<O>);
+
+impl<O: Octet> Sixteen for Octets<O> {
+    type Vector = [x86::__m256; 2];
+    const BYTES: usize = O::BYTES;
+    const STEPS: usize = 1;
+    const VECTORS: usize = 1;
+    #[inline(always)]
+    fn empty() -> [[x86::__m256; 2]; 2] {
+        // SAFETY: packing is called on CPUs with AVX2 only.
+        [[unsafe { x86::_mm256_setzero_ps() }; 2]; 2]
+    }
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn add<const S: usize>(
+        [low, high]: [x86::__m256; 2],
+        [p, _]: [*const u8; 2],
+        [mask, _]: [u16; 2],
+    ) -> [x86::__m256; 2] {
+        let ([first, second], beside) = (mask.to_le_bytes(), p.wrapping_add(8 * S * O::BYTES));
+        // SAFETY: the mask names elements that are there.
+        let low = x86::_mm256_or_ps(low, unsafe { some::<O, S>(p, first) });
+        // SAFETY: as above.
+        [low, x86::_mm256_or_ps(high, unsafe { some::<O, S>(beside, second) })]
+    }
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn store([low, high]: [x86::__m256; 2], to: *mut u32) {
+        // SAFETY: the caller vouches for the places of sixteen numbers.
+        unsafe { x86::_mm256_storeu_ps(to.cast(), low) };
+        // SAFETY: as above.
+        unsafe { x86::_mm256_storeu_ps(to.wrapping_add(8).cast(), high) };
+    }
+}
+
+/// Loads the elements of stride `S` whose bit is set, zeros elsewhere.
+///
+/// # Safety
+///
+/// They must be readable, and the CPU have AVX2 and F16C.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn some<O: Octet, const S: usize>(p: *const u8, lanes: u8) -> x86::__m256 {
+    match lanes {
+        0 => x86::_mm256_setzero_ps(),
+        // SAFETY: all eight are there.
+        u8::MAX => unsafe { eight::<O, S>(p) },
+        // SAFETY: the caller's contract.
+        _ if O::BYTES == 4 && S == 1 => O::near(unsafe { masked(p, lanes) }),
+        // SAFETY: as above.
+        _ if O::BYTES == 4 => O::near(unsafe { every_second(p, lanes) }),
+        _ => {
+            let number = |lane: usize| {
+                if lanes & (1 << lane) == 0 {
+                    return 0.0;
+                }
+                // SAFETY: an element that is named.
+                unsafe { one::<O>(p.wrapping_add(lane * S * O::BYTES)) }
+            };
+            let all: [f32; 8] = std::array::from_fn(number);
+            // SAFETY: eight numbers.
+            unsafe { x86::_mm256_loadu_ps(all.as_ptr()) }
+        }
+    }
+}
+
+/// Loads eight elements of stride `S`, one or two.
+///
+/// # Safety
+///
+/// They must be readable, with those in between, and the CPU have AVX2 and F16C.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn eight<O: Octet, const S: usize>(p: *const u8) -> x86::__m256 {
+    // SAFETY: the caller's contract.
+    let low = unsafe { load::<O>(p) };
+    if S == 1 {
+        return low;
+    }
+    // From the last of the eight elements that `low` has on: nothing behind the fifteenth is read.
+    // SAFETY: the caller's contract.
+    let high = unsafe { load::<O>(p.wrapping_add(7 * O::BYTES)) };
+    let both = x86::_mm256_shuffle_ps::<0b11_01_10_00>(low, high);
+    let both = x86::_mm256_permute4x64_pd::<0b11_01_10_00>(x86::_mm256_castps_pd(both));
+    x86::_mm256_castpd_ps(both)
 }

@@ -8,7 +8,7 @@ mod pack;
 
 use super::engines::with_engine;
 use super::micro::Engine;
-use super::micro::outer::{self, Spots};
+use super::micro::outer::{Spots, outer};
 use super::operand::Scratch;
 use super::pack::{Elements, strips, turn_sums};
 use super::prefetch::{LINE, Later};
@@ -153,7 +153,7 @@ impl Phases<'_> {
 
     /// Size in numbers of the windows of a strip, or of an input plane.
     fn transposed<E: Engine>(&self) -> usize {
-        let windows = self.window().saturating_mul(2 * E::LANES);
+        let windows = self.window().saturating_mul(2 * E::LANES * E::DEPTH);
         windows.max(self.from[0].saturating_mul(self.from[1])).saturating_add(BEHIND)
     }
 
@@ -422,7 +422,7 @@ impl Phases<'_> {
                 };
                 part.later.iter_mut().for_each(Later::ask);
                 // SAFETY: the caller's contract.
-                unsafe { outer::spots::<E>([some.count, count.div_ceil(E::LANES)], &spots) };
+                unsafe { outer::<E, _>([some.count, count.div_ceil(E::LANES)], &spots) };
             }
             from = to;
             if from == end {

@@ -1,7 +1,7 @@
 //! Packs for sub-pixel phases: the padded image of a group, and weights, sorted by phase.
 
 use super::super::micro::{Engine, Number};
-use super::super::pack::{Elements, Lines, MOVED, Matrices, move_line};
+use super::super::pack::{Elements, Lines, MOVED, move_line};
 use super::super::prefetch::prefetch_bytes;
 use super::super::transposed::Framed;
 use super::{Part, Phase, Phases, seen_by};
@@ -34,6 +34,9 @@ impl Phases<'_> {
         let ahead = (planes.len() == self.planes[0]).then_some((AHEAD * of_plane) as isize);
         let from = weights.moved((planes.start * of_plane + strip.start * window) as isize);
         let spread = self.spread(phases);
+        let each = (window * count).next_multiple_of(E::LANES);
+        // SAFETY: the room of the windows of all steps. What packing leaves between them is zero.
+        unsafe { buffer.write_bytes(0, E::DEPTH * each) };
         let mut least = u16::MAX;
         for number in 0..numbers {
             // Numbers of `together` planes alternate.
@@ -44,17 +47,14 @@ impl Phases<'_> {
                 let next = from.moved((step * of_plane) as isize + ahead);
                 prefetch_bytes(next.base, count * window * self.dtype.bytes());
             }
-            let found = if E::DEPTH == 1 {
+            for step in 0..E::DEPTH {
+                let lines = from.moved((step * of_plane) as isize).lines(window as isize, 1);
+                let to = buffer.wrapping_add(step * each);
                 // SAFETY: the caller's contract: the windows of a strip, and their places.
-                unsafe { E::pack(&from.lines(window as isize, 1), count, window, buffer, count) }
-            } else {
-                let matrices = Matrices { next: 0, second: of_plane as isize, columns: window };
-                let (row, both) = (window as isize, 0..E::DEPTH * window);
-                // SAFETY: as above, of two planes.
-                let found = unsafe { E::pack_crossed(&from, row, matrices, both, count, buffer) };
-                found.expect("an engine of pairs packs bf16 so")
-            };
-            least = least.min(found);
+                unsafe { E::Singly::pack(&lines, count, window, to, count) };
+            }
+            // SAFETY: as above: those of two planes, and what packing left between them.
+            least = least.min(unsafe { E::join(buffer, buffer, 2 * each, each as isize) });
             for (position, [before, own, of_phase]) in spread.iter().enumerate() {
                 let place = before * numbers + own * together + nth + plane * of_phase * together;
                 let from = buffer.wrapping_add(position * count).cast_const();

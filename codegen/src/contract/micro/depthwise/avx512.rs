@@ -1,6 +1,7 @@
 //! AVX-512 microkernels of depthwise convolutions, 3 × 3 or 5 × 5, which read the input in place.
 
-use super::super::super::pack::loads::{Bf16, Cells, F32, even, first};
+use super::super::super::pack::cells::{Bf16, Cells, F32};
+use super::super::super::pack::loads::{even, first, load};
 use super::super::super::prefetch::{LINE, prefetch_l1};
 use super::super::SHORT;
 use super::{MOST_PLANES, Planes, unrolled};
@@ -56,7 +57,7 @@ impl Loads for F32 {
     unsafe fn side_by_side([p, q]: [*const u8; 2], halves: bool, mask: u16) -> x86::__m512 {
         if !halves {
             // SAFETY: the caller's contract.
-            return unsafe { F32::load(p, mask) };
+            return unsafe { load::<F32>(p, mask) };
         }
         // SAFETY: the caller's contract.
         let low = unsafe { x86::_mm256_maskz_loadu_ps(mask as u8, p.cast()) };
@@ -71,9 +72,9 @@ impl Loads for F32 {
     unsafe fn apart([p, q]: [*const u8; 2], halves: bool, mask: u32) -> [x86::__m512; 2] {
         let rest = if halves { q } else { p.wrapping_add(64) };
         // SAFETY: the caller's contract.
-        let low = unsafe { F32::load(p, mask as u16) };
+        let low = unsafe { load::<F32>(p, mask as u16) };
         // SAFETY: the caller's contract.
-        let high = unsafe { F32::load(rest, (mask >> 16) as u16) };
+        let high = unsafe { load::<F32>(rest, (mask >> 16) as u16) };
         let even = even();
         let odd = x86::_mm512_or_si512(even, x86::_mm512_set1_epi32(1));
         [even, odd].map(|order| x86::_mm512_permutex2var_ps(low, order, high))
@@ -109,7 +110,7 @@ impl Loads for Bf16 {
     unsafe fn side_by_side([p, q]: [*const u8; 2], halves: bool, mask: u16) -> x86::__m512 {
         if !halves {
             // SAFETY: the caller's contract.
-            return unsafe { Bf16::load(p, mask) };
+            return unsafe { load::<Bf16>(p, mask) };
         }
         // SAFETY: the caller's contract.
         let low = unsafe { x86::_mm_maskz_loadu_epi16(mask as u8, p.cast()) };
