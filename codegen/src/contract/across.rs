@@ -11,7 +11,7 @@ use super::micro::outer::{MOST as SPOTS, Spots, outer};
 use super::operand::{Operand, Scratch};
 use super::pack::{room, strips, turn_sums};
 use super::sink::Sink;
-use super::span::may_be_subnormal;
+use super::subnormal::may_be_subnormal;
 use super::windows::Seen;
 use super::workspace::Workspace;
 use std::ops::Range;

@@ -44,6 +44,7 @@ mod shared;
 mod sink;
 mod span;
 mod stretch;
+mod subnormal;
 #[cfg(test)]
 mod tests;
 mod transposed;

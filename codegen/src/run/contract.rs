@@ -2,7 +2,7 @@
 //! `contract` with its factors and epilogue.
 
 use super::columns::{Accumulators, with_accumulators};
-use super::factors::{grid, parts, seen, source};
+use super::factors::{seen, source};
 use super::images::Images;
 use super::max_abs::{Places, with_places};
 use super::memory::{
@@ -12,6 +12,7 @@ use super::over_lines::WindowLines;
 use super::packed_weights::{PackedOperand, Packing, Place};
 use super::positions::OverPositions;
 use super::sums::Sums;
+use super::thread_grid::{Cut, cut};
 use super::together::Together;
 use super::{Invocation, Slots};
 use crate::contract::{self as products, PIECE, Panels, Prefetch, Seen, Shared, Source, Workspace};
@@ -27,34 +28,8 @@ type FactorSource = contract::FactorSource<i64>;
 type Windows = contract::Windows<i64>;
 type EpilogueOperand = contract::EpilogueOperand<i64>;
 
-/// Rows and columns are cut at multiples of these.
-const UNITS: [usize; 2] = [2, 32];
-
-/// What preparing an element of an operand costs, in elements of the result for one step of `k`.
-const PREPARING: f64 = 12.0;
-
-/// The same for an element that is packed already and only read.
-const READING: f64 = 6.0;
-
 /// From this number of rows on packing takes less than a tenth of the time.
 const ROWS_WITHOUT_KEEPING: usize = 128;
-
-/// The parts of a run.
-#[derive(Clone, Copy, Debug)]
-struct Cut {
-    /// Groups of batches.
-    groups: usize,
-    /// Parts of the rows and of the columns of each batch.
-    grid: [usize; 2],
-    /// Rows and columns are cut at multiples of these.
-    units: [usize; 2],
-}
-
-impl Cut {
-    fn tasks(&self) -> usize {
-        self.groups * self.grid[0] * self.grid[1]
-    }
-}
 
 /// Which driver runs a contraction.
 pub(super) enum Driver {
@@ -229,21 +204,6 @@ pub(super) fn pack(
         });
     });
     least.into_inner()
-}
-
-/// How a run is cut: no two parts share an accumulator of a column.
-fn cut(contract: &BoundContract, machine: &Machine, together: &Together, is_kept: bool) -> Cut {
-    let batches = together.batches;
-    let parts = parts(contract, machine);
-    let unit = contract.unit();
-    let apart = batches <= 1 || contract.m.is_multiple_of(unit);
-    let groups = if apart { parts.min(batches).max(1) } else { 1 };
-    let rows = if apart { unit.next_multiple_of(UNITS[0]) } else { contract.m.max(1) };
-    let (columns, preparing) = if is_kept { (PIECE, READING) } else { (UNITS[1], PREPARING) };
-    let units = [rows, columns];
-    let parts = parts.div_ceil(groups);
-    let grid = grid([contract.m, together.columns()], units, [PREPARING, preparing], parts);
-    Cut { groups, grid, units }
 }
 
 /// A run of a contraction.
@@ -456,34 +416,5 @@ impl ContractRun<'_> {
     fn element(&self, input: usize, element: i64, dtype: DType) -> Address {
         let base = self.invocation.operands.get(input);
         base.offset(element as isize * dtype.bytes() as isize)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_and_columns_are_both_cut() {
-        let cut = |m, n, parts| grid([m, n], UNITS, [PREPARING; 2], parts);
-        assert_eq!(cut(1024, 1024, 1), [1, 1]);
-        assert_eq!(cut(1024, 1024, 4), [2, 2]);
-        assert_eq!(cut(4096, 64, 4), [4, 1]);
-        assert_eq!(cut(3, 4096, 4), [1, 4]);
-        assert_eq!(cut(2048, 512, 16), [8, 2]);
-        // Too little to cut.
-        assert_eq!(cut(1, 32, 8), [1, 1]);
-        for (m, n, parts) in [(7, 100, 3), (100, 7, 5), (1000, 1000, 7)] {
-            let [down, across] = cut(m, n, parts);
-            assert!(down * across <= parts);
-        }
-    }
-
-    #[test]
-    fn rows_that_share_a_column_stay_together() {
-        let cut = |m, n, parts| grid([m, n], [256, UNITS[1]], [PREPARING; 2], parts);
-        assert_eq!(cut(256, 1024, 2), [1, 2]);
-        assert_eq!(cut(4096, 64, 4), [4, 1]);
-        assert_eq!(cut(300, 32, 8), [2, 1]);
     }
 }

@@ -1,41 +1,13 @@
-//! Factors of a contraction at the sizes of a binding, as the products take them, and how threads
-//! cut its rows and columns.
+//! Factors of a contraction at the sizes of a binding, as the products take them.
 
 use super::memory::{Operand, Slots};
 use crate::contract::{self as products, MOST_BOUNDS, Seen, Source};
-use crate::machine::Machine;
-use crate::plan::contract::{self, BoundContract};
+use crate::plan::contract;
 use smallvec::SmallVec;
 use tracecast_ir::DType;
 
 type FactorSource = contract::FactorSource<i64>;
 type Windows = contract::Windows<i64>;
-
-/// Into how many parts a run is cut, at most.
-pub(super) fn parts(contract: &BoundContract, machine: &Machine) -> usize {
-    let elements = contract.batch.iter().product::<usize>() * contract.m * contract.n;
-    machine.parts(elements * contract.cost().max(1), usize::MAX)
-}
-
-/// Into how many parts to cut rows and columns, at multiples of these units, for at most that many
-/// parts in all: those whose largest part costs least. Every part prepares its rows of the left
-/// operand and its columns of the right one, at these costs.
-pub(super) fn grid(
-    [m, n]: [usize; 2],
-    units: [usize; 2],
-    preparing: [f64; 2],
-    parts: usize,
-) -> [usize; 2] {
-    let [units_down, units_across] = [m.div_ceil(units[0]), n.div_ceil(units[1])];
-    let cost = |down: usize| {
-        let across = (parts / down).min(units_across).max(1);
-        let rows = (units_down.div_ceil(down) * units[0]).min(m) as f64;
-        let cols = (units_across.div_ceil(across) * units[1]).min(n) as f64;
-        (rows * cols + preparing[0] * rows + preparing[1] * cols, [down, across])
-    };
-    let all = (1..=parts.clamp(1, units_down.max(1))).map(cost);
-    all.min_by(|a, b| a.0.total_cmp(&b.0)).map_or([1, 1], |(_, grid)| grid)
-}
 
 /// A factor that lies nowhere, seen through these windows if there are any.
 pub(super) fn source<'a>(factor: &FactorSource, seen: Option<&'a Seen>) -> Source<'a> {

@@ -2,10 +2,11 @@
 //! bands of windows where threads would have too few batches.
 
 use super::Invocation;
-use super::factors::{from_first, operand, parts, seen, source};
+use super::factors::{from_first, operand, seen, source};
 use super::max_abs::with_places;
 use super::memory::{self, Address, Operand};
 use super::sums::{Sums, stored};
+use super::thread_grid::parts;
 use crate::contract::{Correlation, Image, Seen, Shared, SideBySide, Source, Stored, Workspace};
 use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};

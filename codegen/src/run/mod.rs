@@ -24,6 +24,7 @@ mod schedule;
 mod scratch;
 mod split_row;
 mod sums;
+mod thread_grid;
 mod together;
 mod transposed;
 
@@ -99,7 +100,7 @@ pub(crate) fn packing(
 pub(crate) fn is_shared(dispatch: &BoundDispatch, machine: &Machine) -> bool {
     let parts = match dispatch {
         Dispatch::Nest(nest) => nest::parts(nest, machine),
-        Dispatch::Contract(contract) => factors::parts(contract, machine),
+        Dispatch::Contract(contract) => thread_grid::parts(contract, machine),
         Dispatch::Scatter(scatter) => scatter::parts(scatter, machine),
         Dispatch::Lines(lines) => lines::parts(lines, machine),
         Dispatch::Attention(attention) => attention::parts(attention, machine),

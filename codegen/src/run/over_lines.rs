@@ -2,10 +2,11 @@
 //! gradients of depthwise weights are made of: threads share lines of batches.
 
 use super::Invocation;
-use super::factors::{axis, from_first, operand, parts, seen, source};
+use super::factors::{axis, from_first, operand, seen, source};
 use super::max_abs::with_places;
 use super::memory::{self, Address};
 use super::sums::Sums;
+use super::thread_grid::parts;
 use crate::contract::{Axis, LinesOfWindows, OverLines, Seen, Shared, Source, Workspace};
 use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};

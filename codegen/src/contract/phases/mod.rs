@@ -14,7 +14,7 @@ use super::pack::{Elements, strips, turn_sums};
 use super::prefetch::{LINE, Later};
 use super::schedule::{Chosen, Load, Schedule};
 use super::sink::Sink;
-use super::span::may_be_subnormal;
+use super::subnormal::may_be_subnormal;
 use super::transposed::Framed;
 use super::workspace::Workspace;
 use crate::machine::{Cpu, InstructionSet};
