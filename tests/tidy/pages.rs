@@ -7,11 +7,12 @@ use std::fs;
 use std::path::Path;
 
 /// The pages whose paths are checked.
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "docs/contractions.md",
     "docs/decisions.md",
+    "docs/kernels.md",
     "docs/runtime.md",
     PLANS[0],
     PLANS[1],

@@ -2,8 +2,8 @@
 //!
 //! A padded copy of the channel would cost more than these few products.
 
-use super::correlate::{Correlation, Stored};
 use super::image::{BEHIND, Image};
+use super::implicit_gemm::{Correlation, Stored};
 use super::micro::SHORT;
 use super::micro::avx2::Avx2F32;
 use super::micro::depthwise::{MOST_PLANES, Planes, avx2, avx512};

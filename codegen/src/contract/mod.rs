@@ -12,78 +12,78 @@
     reason = "contractions use vector instructions and the pointers of their callers"
 )]
 
-mod across;
-#[cfg(target_arch = "x86_64")]
-mod along;
 mod attend;
-mod beside;
 mod blocking;
-mod channels;
-mod chosen;
-mod correlate;
+mod choose_convolution;
 #[cfg(target_arch = "x86_64")]
 mod depthwise;
-mod direct;
+mod depthwise_blocked;
+mod depthwise_transposed;
+mod depthwise_weight_grad;
+mod depthwise_weight_grad_narrow;
 mod engines;
+#[cfg(target_arch = "x86_64")]
+mod gemv;
+mod im2col;
 mod image;
-mod keep;
-mod left;
-mod lines;
+mod implicit_gemm;
+mod implicit_gemm_channels;
+mod implicit_gemm_direct;
+mod implicit_gemm_left;
+mod macrokernel;
 mod micro;
 mod operand;
-mod over_lines;
 mod pack;
-mod panels;
-mod phases;
-mod positions;
+mod pack_weights;
+mod packed_weights;
 mod prefetch;
-mod ready;
-mod reserve;
 mod schedule;
-mod shared;
 mod sink;
-mod span;
-mod stretch;
+mod split_k_sums;
 mod subnormal;
+mod subpixel;
 #[cfg(test)]
 mod tests;
-mod transposed;
 #[cfg(feature = "versus")]
 pub(crate) mod versus;
 mod weight_grad;
-mod windows;
+mod weight_grad_blocking;
+mod weight_grad_operand;
+mod weight_grad_part;
+mod weight_grad_right;
 mod work;
 mod workspace;
+mod workspace_size;
 
 pub(crate) use attend::{
     Dropped, Gradients, Place, Problem, QUERIES, Unit, attend, chosen_for_attention, numbers,
 };
-pub(crate) use channels::Channels;
-pub(crate) use correlate::{Correlation, SideBySide, Stored};
+pub(crate) use depthwise_transposed::{Placed, Transposed};
+pub(crate) use depthwise_weight_grad::{LinesOfWindows, OverLines};
+pub(crate) use im2col::{Axis, Bound, MOST_BOUNDS, Seen};
 pub(crate) use image::Image;
-pub(crate) use keep::{keep, workspace_to_keep};
+pub(crate) use implicit_gemm::{Correlation, SideBySide, Stored};
 pub(crate) use operand::{Scratch, Source};
-pub(crate) use over_lines::{LinesOfWindows, OverLines};
-pub(crate) use panels::{PIECE, Panels};
-pub(crate) use phases::Phases;
+pub(crate) use pack_weights::{keep, workspace_to_keep};
+pub(crate) use packed_weights::{PIECE, Panels};
 pub(crate) use prefetch::Prefetch;
-pub(crate) use reserve::workspace;
 pub(crate) use schedule::{Chosen, Shared};
-pub(crate) use shared::{can_be_shared, shared_bytes};
-pub(crate) use transposed::{Placed, Transposed};
-pub(crate) use weight_grad::{Kept, Positions};
-pub(crate) use windows::{Axis, Bound, MOST_BOUNDS, Seen};
+pub(crate) use split_k_sums::{can_be_shared, shared_bytes};
+pub(crate) use subpixel::Phases;
+pub(crate) use weight_grad_part::{Kept, Positions};
+pub(crate) use weight_grad_right::Channels;
 pub(crate) use work::Finish;
 pub(crate) use workspace::Workspace;
+pub(crate) use workspace_size::workspace;
 
 use crate::machine::{Cpu, InstructionSet};
 use blocking::Blocking;
 use engines::with_engine;
+use macrokernel::{Left, Out, Right, block, chain_room, leading, tile};
 use micro::{Engine, Number};
 use pack::{Lines, Wider, pack, panels as panels_of, room};
 use schedule::{Load, Schedule};
 use smallvec::smallvec;
-use span::{Left, Out, Right, block, chain_room, leading, tile};
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;

@@ -1,11 +1,11 @@
 //! Operands of a contraction: where they come from, and the buffers they are packed into.
 
+use super::im2col::{Gathered, Runs, Seen, gather, gathered_elements, grow};
 use super::micro::{Engine, Microkernel, Number};
-use super::pack::apart::pack_apart;
+use super::pack::strided::pack_apart;
 use super::pack::{Elements, Lines, pack, strips};
-use super::panels::Panels;
+use super::packed_weights::Panels;
 use super::schedule::Load;
-use super::windows::{Gathered, Runs, Seen, gather, gathered_elements, grow};
 use super::workspace::Workspace;
 use crate::error::no_memory;
 use std::ops::Range;

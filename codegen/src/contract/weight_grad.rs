@@ -1,49 +1,366 @@
-//! [`Positions`]: a weight gradient, the part of it that is computed, and where its sums go.
+//! Weight gradient of a convolution: columns are taps of channels, `k` is examples and positions.
+//!
+//! Packing columns would check bounds for every tap of every step. Instead each channel is copied
+//! to an image, in which a column and a step are one offset each. Vectors go along rows: the left
+//! operand is packed. Each sum is the chain of [`super::contract`].
+//!
+//! For bf16 pairs, each element of an image is paired with that of the next step. If rows are even,
+//! all pairs have one distance. Else some cross the end of a row or an example, and each distance
+//! has a copy of the image. A channel of one column is packed instead, as pairs or widened.
 
-use super::channels::Channels;
-use super::operand::Source;
-use crate::machine::Cpu;
+use super::engines::with_engine;
+use super::groups;
+use super::im2col::gathered_elements;
+use super::image::Image;
+use super::micro::Engine;
+use super::micro::gemm::{MOST as SPOTS, Spots, outer};
+use super::operand::{Operand, Scratch, Source};
+use super::pack::{Lines, panels, room, strips, turn_sums};
+use super::schedule::{Chosen, Load, Schedule};
+use super::sink::Sink;
+use super::subnormal::may_be_subnormal;
+use super::weight_grad_blocking::Cut;
+use super::weight_grad_operand::{Ready, TOGETHER, Way, packed_line};
+use super::weight_grad_part::{Kept, Part, Positions};
+use super::weight_grad_right::{Channels, Stretch};
+use super::workspace::Workspace;
+use crate::machine::InstructionSet;
+use smallvec::smallvec;
 use std::ops::Range;
 use tracecast_ir::DType;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// A weight gradient.
-#[derive(Clone, Copy)]
-pub(crate) struct Positions<'a> {
-    pub(crate) cpu: &'a Cpu,
-    /// f32 or f64.
-    pub(crate) acc: DType,
-    /// Left operand: a matrix, or a view without bounds.
-    pub(crate) a: Source<'a>,
-    /// Right operand: a view through windows.
-    pub(crate) b: Source<'a>,
-    pub(crate) channels: &'a Channels,
-    /// Rows and columns of the result are swapped.
-    pub(crate) is_traded: bool,
-}
+/// Rows of sums per call of the epilogue.
+const MOVED: usize = 64;
 
-/// Sums by block of `k`: the first blocks are added up, each later one has its own buffer.
-#[derive(Clone, Copy)]
-pub(crate) struct Kept<T> {
-    pub(crate) sums: *mut T,
-    /// Blocks that are added up.
-    pub(crate) first: usize,
-}
-
-/// Rows and channels that are computed together.
-pub(super) struct Part {
-    pub(super) rows: Range<usize>,
-    pub(super) channels: Range<usize>,
-    /// Steps of an example, and of all.
-    pub(super) each: usize,
-    pub(super) k: usize,
-    /// Sums of the block so far may be subnormal.
-    pub(super) tiny: bool,
-}
-
-impl Part {
-    /// The part of some rows and channels.
-    pub(super) fn of(work: &Positions<'_>, part: (Range<usize>, Range<usize>), k: usize) -> Part {
-        let (rows, channels) = part;
-        Part { rows, channels, each: k / work.channels.examples, k, tiny: false }
+impl Positions<'_> {
+    /// Computes some rows and channels over all of `k`.
+    ///
+    /// # Safety
+    ///
+    /// `cpu` must be this CPU. Operands must be readable for these rows and channels and `k`.
+    pub(crate) unsafe fn run(
+        &self,
+        part: (Range<usize>, Range<usize>),
+        k: usize,
+        scratch: &mut Scratch,
+        sink: &mut Sink<'_>,
+    ) {
+        let counts = [part.0.len(), part.1.len()];
+        if counts.contains(&0) {
+            return;
+        }
+        let workspace = || self.workspace(counts, k);
+        scratch.held_to(workspace, |scratch| {
+            with_engine!(self.cpu, self.acc, self.in_pairs(), E => {
+                // SAFETY: the caller's contract.
+                unsafe { self.run_with::<E>(part, k, scratch, sink) }
+            });
+        });
     }
+
+    /// Workspace for `[rows, channels]`.
+    pub(crate) fn workspace(&self, counts: [usize; 2], k: usize) -> Workspace {
+        with_engine!(self.cpu, self.acc, self.in_pairs(), E => self.workspace_with::<E>(counts, k))
+    }
+
+    /// The schedule for `[rows, channels]`, where `split_k` threads share `k`.
+    pub(crate) fn chosen(&self, counts: [usize; 2], k: usize, split_k: usize) -> Chosen {
+        with_engine!(self.cpu, self.acc, self.in_pairs(), E => {
+            let cut = Cut::of::<E>(self, counts, k / self.channels.examples);
+            let source = match self.way() {
+                Way::InPlace => Load::InPlace,
+                Way::Packed => Load::Packed,
+                Way::Images => Load::Padded,
+            };
+            let Cut { rows, channels, examples, steps, strip, .. } = cut;
+            Chosen {
+                swapped: self.is_traded,
+                pairs: E::DEPTH == 2,
+                tile: Some([rows.min(2 * E::LANES), strip]),
+                blocks: smallvec![
+                    ("mc", rows),
+                    ("channels", channels),
+                    ("examples", examples),
+                    ("kc", steps),
+                ],
+                ..Chosen::new(Schedule::WeightGrad { source, split_k }, [self.a.load(false), source])
+            }
+        })
+    }
+
+    /// True if bf16 are multiplied in pairs.
+    pub(super) fn in_pairs(&self) -> bool {
+        let all_bf16 = self.a.is_bf16() && self.b.is_bf16();
+        let Channels { distances, is_whole, .. } = self.channels;
+        self.cpu.pairs && all_bf16 && (distances.is_some() || *is_whole)
+    }
+
+    fn workspace_with<E: Engine>(&self, counts: [usize; 2], k: usize) -> Workspace {
+        let Channels { taps, examples, .. } = *self.channels;
+        let each = k / examples;
+        let cut = Cut::of::<E>(self, counts, each);
+        let [lines, line] = self.channels.lines();
+        let most = Stretch::of(cut.examples, lines);
+        let Some(image) = Image::of(&self.channels.seen_by(&most), None) else {
+            return Workspace::default();
+        };
+        let (columns, steps) = (cut.channels * taps, most.steps(each, line).len());
+        let together = cut.channels.min(TOGETHER);
+        let way = self.way();
+        let [of_right, of_line] = match way {
+            Way::InPlace => [0; 2],
+            Way::Packed => {
+                let line = gathered_elements(together, steps);
+                [packed_line::<E>(steps).saturating_mul(cut.channels), line]
+            }
+            Way::Images => {
+                [self.room_of_channel::<E>(&image).saturating_mul(cut.channels), image.line()]
+            }
+        };
+        let a = Operand { source: self.a, columns: false };
+        let b = Operand { source: self.b, columns: true };
+        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
+        let block = cut.packed.min(steps);
+        let (of_left, listed) = match self.lines_of::<E>(0, each) {
+            Some(_) => (0, [0; 2]),
+            None => (a.filled(E::WIDTH, block), a.listed(E::WIDTH, block)),
+        };
+        let packed = if way == Way::Packed { b.listed(together, steps) } else { [0; 2] };
+        let listed = [0, 1].map(|i| listed[i].max(packed[i]));
+        Workspace {
+            left: bytes(room::<E>(E::WIDTH, E::WIDTH, cut.packed)),
+            right: bytes(of_right),
+            filled: bytes(of_left.max(of_line).max(moved_room(columns))),
+            chains: bytes(columns * cut.ld),
+            sums: bytes(columns * cut.ld),
+            listed,
+            steps: steps.saturating_add(columns),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. Operands must be readable for these rows and channels and `k`.
+    unsafe fn run_with<E: Engine>(
+        &self,
+        (rows, channels): (Range<usize>, Range<usize>),
+        k: usize,
+        scratch: &mut Scratch,
+        sink: &mut Sink<'_>,
+    ) {
+        let Channels { taps, examples, .. } = *self.channels;
+        let cut = Cut::of::<E>(self, [rows.len(), channels.len()], k / examples);
+        let mut ready = None;
+        for channels in groups(&channels, cut.channels) {
+            let columns = channels.start * taps..channels.end * taps;
+            for rows in groups(&rows, cut.rows) {
+                let sums = scratch.sums.room::<E::Num>(columns.len() * cut.ld);
+                let part = Part::of(self, (rows.clone(), channels.clone()), k);
+                let kept = Kept { sums, first: usize::MAX };
+                // SAFETY: the caller's contract.
+                unsafe { self.sum_all::<E>(part, 0..k, &cut, kept, &mut ready, scratch) };
+                // SAFETY: the sums are there.
+                unsafe { self.hand_on::<E>(rows, columns.clone(), (sums, cut.ld), scratch, sink) };
+            }
+        }
+    }
+
+    /// Computes a part over some steps, whole blocks of `k`. Reuses `ready` where it fits.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. Operands must be readable for the part's rows and channels and
+    /// these steps. Sums must be writable for all of the part.
+    pub(super) unsafe fn sum_all<E: Engine>(
+        &self,
+        mut part: Part,
+        steps: Range<usize>,
+        cut: &Cut,
+        kept: Kept<E::Num>,
+        ready: &mut Option<Ready<E::Num>>,
+        scratch: &mut Scratch,
+    ) {
+        let [_, line] = self.channels.lines();
+        let mut left = steps;
+        while !left.is_empty() {
+            let stretch = cut.stretch(self.channels, &left, E::DEPTH, part.each);
+            let all = stretch.steps(part.each, line);
+            let is_ready =
+                |ready: &Ready<E::Num>| ready.stretch == stretch && ready.channels == part.channels;
+            let before = ready.take();
+            let is_listed = |ready: &Ready<E::Num>| {
+                ready.stretch.examples.len() == stretch.examples.len()
+                    && ready.stretch.lines == stretch.lines
+                    && ready.channels.len() == part.channels.len()
+            };
+            if !before.as_ref().is_some_and(is_listed) {
+                self.list::<E>(&stretch, part.channels.len(), all.len(), scratch);
+            }
+            let right = match before.filter(is_ready) {
+                Some(right) => right,
+                // SAFETY: the caller's contract.
+                None => unsafe { self.right::<E>(&part, stretch, scratch) },
+            };
+            let now = left.start..left.end.min(all.end);
+            left.start = now.end;
+            // SAFETY: the caller's contract.
+            unsafe { self.sum::<E>(&mut part, (now, all), &right, cut, kept, scratch) };
+            *ready = Some(right);
+        }
+    }
+
+    /// Continues the sums of a part by `steps`, out of `all` for which the right operand is ready.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. Operands must be readable for the part's rows and channels and
+    /// these steps. `right` must be ready for them, and sums writable for all of the part.
+    unsafe fn sum<E: Engine>(
+        &self,
+        part: &mut Part,
+        (steps, all): (Range<usize>, Range<usize>),
+        right: &Ready<E::Num>,
+        cut: &Cut,
+        kept: Kept<E::Num>,
+        scratch: &mut Scratch,
+    ) {
+        let columns = part.channels.len() * self.channels.taps;
+        let chains = scratch.chains.room::<E::Num>(columns * cut.ld);
+        let places: [isize; SPOTS] = std::array::from_fn(|i| (i * cut.ld) as isize);
+        let mut now = steps.start;
+        while now < steps.end {
+            let whole = cut.packed.min(CONTRACT_BLOCK);
+            let some = now..steps.end.min(now / whole * whole + cut.packed);
+            // Within a block, chains continue those of earlier steps.
+            part.tiny &= !now.is_multiple_of(CONTRACT_BLOCK);
+            for panel in panels(part.rows.len(), E::WIDTH) {
+                let width = panel.count.next_multiple_of(E::LANES);
+                let first = part.rows.start + panel.start;
+                let rows = first..first + panel.count;
+                // SAFETY: the caller's contract.
+                let (packed, least) =
+                    unsafe { self.pack::<E>(rows, &some, (part.each, width, cut.packed), scratch) };
+                part.tiny |= may_be_subnormal(least, right.least);
+                let (at, spots) = scratch.steps.split_at(all.len().div_ceil(E::DEPTH));
+                let most = if width == E::LANES { E::SPOTS_ALONE } else { E::SPOTS };
+                let mut from = now;
+                while from < some.end {
+                    let block = from / CONTRACT_BLOCK;
+                    let end = some.end.min((block + 1) * CONTRACT_BLOCK);
+                    let to = end.min(from + cut.steps);
+                    let begins = from.is_multiple_of(CONTRACT_BLOCK);
+                    let ends = to.is_multiple_of(CONTRACT_BLOCK) || to == part.k;
+                    let apart = (block + 1).saturating_sub(kept.first);
+                    let sums = kept.sums.wrapping_add(apart * columns * cut.ld);
+                    let number = |step: usize| (step - all.start).div_ceil(E::DEPTH);
+                    let base = packed.wrapping_add((from - now) / E::DEPTH * width);
+                    for strip in strips(spots.len(), most) {
+                        let place = strip.start * cut.ld + panel.start;
+                        for start in (0..panel.count).step_by(2 * E::LANES) {
+                            let vectors = (panel.count - start).div_ceil(E::LANES).min(2);
+                            let chain = chains.wrapping_add(place + start);
+                            let spots = Spots {
+                                image: right.base,
+                                columns: &spots[strip.start..strip.start + strip.count],
+                                at: &at[number(from)..number(to)],
+                                rows: base.wrapping_add(start),
+                                step: width,
+                                from: if begins { std::ptr::null() } else { chain },
+                                out: if ends { sums.wrapping_add(place + start) } else { chain },
+                                places: &places[..strip.count],
+                                add: ends && block > 0 && apart == 0,
+                                tiny: part.tiny,
+                            };
+                            // SAFETY: operands are ready; chains and sums hold whole vectors.
+                            unsafe { outer::<E, _>([strip.count, vectors], &spots) };
+                        }
+                    }
+                    from = to;
+                }
+            }
+            now = some.end;
+        }
+    }
+
+    /// Lines of the left operand from a row on in the first example, and the stride between
+    /// examples. `None` unless steps have one stride and no pair spans two examples.
+    fn lines_of<E: Engine>(&self, row: usize, each: usize) -> Option<(Lines, isize)> {
+        let Source::Windows { base, dtype, round, seen } = self.a else { return None };
+        let ([rows], [examples, steps]) = (&seen.rows[..], &seen.columns[..]) else { return None };
+        let (across, along) = (rows.stride, steps.stride);
+        let all = Lines { base, dtype, round, across, along };
+        (steps.extent == each && each.is_multiple_of(E::DEPTH))
+            .then(|| (all.from(row, 0), examples.stride))
+    }
+
+    /// Packs a panel of rows of the left operand for `steps`, `width` elements per step. An example
+    /// has `each` steps, a panel at most `most`. Returns the panel, and what [`Engine::pack`] does.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. The left operand must be readable for these rows and steps.
+    unsafe fn pack<E: Engine>(
+        &self,
+        rows: Range<usize>,
+        steps: &Range<usize>,
+        (each, width, most): (usize, usize, usize),
+        scratch: &mut Scratch,
+    ) -> (*const E::Num, u16) {
+        let (mut least, count) = (u16::MAX, rows.len());
+        let to = scratch.left.room::<E::Num>(room::<E>(E::WIDTH, E::WIDTH, most));
+        let Some((all, next)) = self.lines_of::<E>(rows.start, each) else {
+            let operand = Operand { source: self.a, columns: false };
+            let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
+            // SAFETY: the caller's contract.
+            let lines = unsafe { operand.lines::<E>(rows, steps.clone(), filled, runs) };
+            // SAFETY: the lines are readable or gathered; the room is that of a panel.
+            let least = unsafe { E::pack(&lines, count, steps.len(), to, width) };
+            return (to.cast_const(), least);
+        };
+        let mut now = steps.start;
+        while now < steps.end {
+            let (example, place) = (now / each, now % each);
+            let some = (each - place).min(steps.end - now);
+            let lines = all.moved(example as isize * next).from(0, place);
+            let to = to.wrapping_add((now - steps.start) / E::DEPTH * width);
+            // SAFETY: as above.
+            least = least.min(unsafe { E::pack(&lines, count, some, to, width) });
+            now += some;
+        }
+        (to.cast_const(), least)
+    }
+
+    /// Passes the sums to the epilogue, row by row of the result. Columns have stride `ld`.
+    ///
+    /// # Safety
+    ///
+    /// They must be there.
+    pub(super) unsafe fn hand_on<E: Engine>(
+        &self,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        (sums, ld): (*const E::Num, usize),
+        scratch: &mut Scratch,
+        sink: &mut Sink<'_>,
+    ) {
+        if self.is_traded {
+            for (i, column) in columns.enumerate() {
+                sink(column..column + 1, rows.clone(), sums.wrapping_add(i * ld).cast());
+            }
+            return;
+        }
+        let dense = scratch.filled.room::<E::Num>(moved_room(columns.len()));
+        for some in groups(&rows, MOVED) {
+            let own = sums.wrapping_add(some.start - rows.start);
+            // SAFETY: the sums of these rows, and room for them.
+            unsafe { turn_sums::<E>((own, ld), [some.len(), columns.len()], dense) };
+            sink(some, columns.clone(), dense.cast_const().cast());
+        }
+    }
+}
+
+/// Elements of the buffer that sums are transposed into.
+fn moved_room(columns: usize) -> usize {
+    columns.saturating_mul(MOVED).saturating_add(MOVED)
 }

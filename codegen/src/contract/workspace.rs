@@ -1,6 +1,6 @@
 //! [`Workspace`]: the buffers that a contraction packs into.
 
-use super::windows::Runs;
+use super::im2col::Runs;
 
 /// Bytes of each buffer of a [`Scratch`](super::Scratch), at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

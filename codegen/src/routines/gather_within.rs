@@ -1,20 +1,7 @@
 //! A row of which some positions lie outside of an operand: elements for those inside, a fill for
 //! the others.
 
-use super::{ElementSize, GatherFn};
-
-/// Brings the elements of positions `low..high` of `n` to `dst`, where the other positions get the
-/// fill, an element in its low bits. That of position `p` is at `src + p * step`; only these have
-/// to be there. Nothing needs to be aligned.
-pub(crate) type WithinFn = unsafe extern "C" fn(
-    src: *const u8,
-    dst: *mut u8,
-    n: usize,
-    low: usize,
-    high: usize,
-    step: isize,
-    fill: u64,
-);
+use super::{ElementSize, GatherFn, WithinFn};
 
 /// The routine for elements of that size, which gathers by those of `G`.
 pub(super) fn of_size<G: Gather>(size: ElementSize) -> WithinFn {

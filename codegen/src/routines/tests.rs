@@ -256,7 +256,7 @@ fn rows_are_gathered() {
 
 /// A row of elements of one size, some of which are there.
 fn gathers_within<const SIZE: usize>(
-    routine: super::gather_within::WithinFn,
+    routine: super::WithinFn,
     n: usize,
     there: [usize; 2],
     step: isize,

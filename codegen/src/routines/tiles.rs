@@ -1,6 +1,5 @@
 //! [`Tiles`]: the table of the routines of one kind of CPU, and the types of its entries.
 
-use super::gather_within::WithinFn;
 use super::kinds::ElementSize;
 use super::sum_rows::SumRowsFn;
 use tracecast_ir::kernel::Function;
@@ -26,6 +25,19 @@ pub(crate) type GatherFn = unsafe extern "C" fn(
     rows: usize,
     step: isize,
     ld: usize,
+);
+
+/// Brings the elements of positions `low..high` of `n` to `dst`, where the other positions get the
+/// fill, an element in its low bits. That of position `p` is at `src + p * step`; only these and the
+/// memory between them have to be there. Nothing needs to be aligned.
+pub(crate) type WithinFn = unsafe extern "C" fn(
+    src: *const u8,
+    dst: *mut u8,
+    n: usize,
+    low: usize,
+    high: usize,
+    step: isize,
+    fill: u64,
 );
 
 /// The routines of one function.

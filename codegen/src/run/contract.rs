@@ -1,19 +1,19 @@
 //! Runs contractions: cuts them into parts for the threads, and hands each part to the precompiled
 //! `contract` with its factors and epilogue.
 
+use super::batches::Together;
 use super::columns::{Accumulators, with_accumulators};
+use super::depthwise_weight_grad::WindowLines;
+use super::epilogue::Sums;
 use super::factors::{seen, source};
-use super::images::Images;
+use super::implicit_gemm::Images;
 use super::max_abs::{Places, with_places};
 use super::memory::{
     self, Address, Block, Fill, Finish, Operand, block_address, keep, with_scratch,
 };
-use super::over_lines::WindowLines;
 use super::packed_weights::{PackedOperand, Packing, Place};
-use super::positions::OverPositions;
-use super::sums::Sums;
 use super::thread_grid::{Cut, cut};
-use super::together::Together;
+use super::weight_grad::OverPositions;
 use super::{Invocation, Slots};
 use crate::contract::{self as products, PIECE, Panels, Prefetch, Seen, Shared, Source, Workspace};
 use crate::machine::{Cpu, Machine};

@@ -2,11 +2,14 @@
 //! with what, and each form of kernels runs in a module of its own.
 
 mod attention;
+mod batches;
 mod columns;
 mod contract;
 mod copy;
+mod depthwise_weight_grad;
+mod epilogue;
 mod factors;
-mod images;
+mod implicit_gemm;
 mod invocation;
 mod lines;
 mod max_abs;
@@ -14,19 +17,16 @@ mod memory;
 mod merge;
 mod need;
 mod nest;
-mod over_lines;
 mod packed_weights;
-mod positions;
 mod prefetch;
 mod scan;
 mod scatter;
 mod schedule;
 mod scratch;
 mod split_row;
-mod sums;
 mod thread_grid;
-mod together;
 mod transposed;
+mod weight_grad;
 
 pub(crate) use copy::BoundCopy;
 pub(crate) use invocation::Invocation;
@@ -71,7 +71,7 @@ fn room_bytes(dispatch: &BoundDispatch, machine: &Machine) -> usize {
             row.max(columns::bytes(&nest.columns))
         }
         Dispatch::Contract(contract) => {
-            let positions = positions::bytes(contract, machine);
+            let positions = weight_grad::bytes(contract, machine);
             columns::bytes(&contract.columns).max(positions)
         }
         Dispatch::Scatter(scatter) => scatter::bytes(scatter),

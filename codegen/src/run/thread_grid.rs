@@ -1,6 +1,6 @@
 //! The thread grid of a contraction: into how many parts its batches, rows and columns are cut.
 
-use super::together::Together;
+use super::batches::Together;
 use crate::contract::PIECE;
 use crate::machine::Machine;
 use crate::plan::contract::BoundContract;

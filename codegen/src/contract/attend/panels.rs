@@ -3,7 +3,7 @@
 //! Columns are packed in groups of [`KEYS`], so that a block starts at a panel of any width.
 
 use super::super::micro::Engine;
-use super::super::micro::outer::{Strip, Sums, outer};
+use super::super::micro::gemm::{Strip, Sums, outer};
 use super::super::pack::{Lines, Wider, pack, panels, room, strips};
 use super::operands::Rows;
 use super::real::Real;

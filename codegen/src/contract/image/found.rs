@@ -1,7 +1,7 @@
 //! Recognises the windows of a convolution in a view's axes, and estimates what packing costs.
 
 use super::super::MOST_BOUNDS;
-use super::super::windows::{Axis, Seen};
+use super::super::im2col::{Axis, Seen};
 use super::cost::products;
 use super::{AXES, Along, Image, PHASES, Step, pitch};
 use crate::machine::InstructionSet;

@@ -12,10 +12,10 @@ mod pairs;
 pub(super) use fill::{Beside, Places};
 pub(super) use pairs::Distances;
 
+use super::im2col::Seen;
 use super::micro::SHORT;
 #[cfg(target_arch = "x86_64")]
 use super::micro::depthwise::avx2;
-use super::windows::Seen;
 use crate::machine::{Cpu, InstructionSet};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;

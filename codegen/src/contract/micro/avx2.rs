@@ -1,10 +1,10 @@
 //! Microkernels for AVX2, FMA and F16C: 16 registers of eight f32.
 
+use super::super::im2col::{Runs, Seen};
 use super::super::pack::cells::Cells;
-use super::super::pack::through::Through;
+use super::super::pack::im2col::Through;
 use super::super::pack::x86::{Octets, pack_f32};
-use super::super::pack::{Alternate, Elements, Lines, Rows, alternate, through};
-use super::super::windows::{Runs, Seen};
+use super::super::pack::{Alternate, Elements, Lines, Rows, deinterleave, im2col};
 use super::cell::{Bf16, Cell, F16, Same, Sight, There};
 use super::engine::{Elementwise, Engine, Microkernel};
 use super::vector::{Interleave, Vector};
@@ -360,10 +360,10 @@ impl Engine for Avx2F32 {
     }
     unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> Option<u16> {
         // SAFETY: the caller's contract.
-        unsafe { alternate::alternate_f32(from, rows, to) }
+        unsafe { deinterleave::alternate_f32(from, rows, to) }
     }
     fn packs_through(seen: &Seen, from: &Elements) -> bool {
-        through::is_packed_to_f32(seen, from)
+        im2col::is_packed_to_f32(seen, from)
     }
     unsafe fn pack_through(
         seen: &Seen,
@@ -373,7 +373,7 @@ impl Engine for Avx2F32 {
         dst: *mut f32,
     ) -> Option<u16> {
         // SAFETY: the caller's contract.
-        unsafe { through::pack_f32::<Self>(seen, from, block, runs, dst) }
+        unsafe { im2col::pack_f32::<Self>(seen, from, block, runs, dst) }
     }
 }
 

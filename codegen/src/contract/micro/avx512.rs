@@ -1,10 +1,10 @@
 //! Microkernels for AVX-512: 32 registers of 16 f32.
 
+use super::super::im2col::{Runs, Seen};
 use super::super::pack::cells::{self, Cells};
+use super::super::pack::im2col::Through;
 use super::super::pack::loads::One;
-use super::super::pack::through::Through;
-use super::super::pack::{Alternate, Elements, Lines, Rows, avx512, through, x86 as avx2};
-use super::super::windows::{Runs, Seen};
+use super::super::pack::{Alternate, Elements, Lines, Rows, avx512, im2col, x86 as avx2};
 use super::avx2::vector;
 use super::cell::{Bf16, Cell, F16, Same, Sight, There};
 use super::depthwise::avx512::Loads;
@@ -171,7 +171,7 @@ impl Engine for Avx512F32 {
         unsafe { avx512::alternate_f32(from, rows, to) }
     }
     fn packs_through(seen: &Seen, from: &Elements) -> bool {
-        through::is_packed_to_f32(seen, from)
+        im2col::is_packed_to_f32(seen, from)
     }
     unsafe fn pack_through(
         seen: &Seen,
@@ -181,7 +181,7 @@ impl Engine for Avx512F32 {
         dst: *mut f32,
     ) -> Option<u16> {
         // SAFETY: the caller's contract.
-        unsafe { through::pack_f32::<Self>(seen, from, block, runs, dst) }
+        unsafe { im2col::pack_f32::<Self>(seen, from, block, runs, dst) }
     }
 }
 

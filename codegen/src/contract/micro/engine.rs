@@ -1,7 +1,7 @@
 //! [`Engine`]: what microkernels and packing need to know of an instruction set.
 
+use super::super::im2col::{Runs, Seen};
 use super::super::pack::{Alternate, Elements, Grid, Half, Lines, Rows, Wider, pack_singly};
-use super::super::windows::{Runs, Seen};
 use super::cell::{Cell, Sight};
 use super::vector::{Interleave, Vector};
 use std::ops::Range;

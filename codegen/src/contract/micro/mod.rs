@@ -12,11 +12,11 @@ mod cell;
 pub(super) mod depthwise;
 pub(super) mod elementwise;
 mod engine;
+pub(super) mod gemm;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod gemv;
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon;
-pub(super) mod outer;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod pairs;
 pub(super) mod portable;

@@ -5,11 +5,11 @@
 //! it treats subnormals as zero: where one could occur ([`Strip::tiny`]), FMAs take over. Intel's
 //! reference describes that order; the bits depend on it, so [`available`] tries it out.
 
+use super::super::im2col::{Runs, Seen};
 use super::super::pack::avx512::{alternate_pairs, join_pairs, pack_pairs};
 use super::super::pack::cells::{Bf16, RoundedToBf16};
 use super::super::pack::loads::Two;
-use super::super::pack::{Alternate, Elements, Grid, Half, Lines, Rows, halves, through};
-use super::super::windows::{Runs, Seen};
+use super::super::pack::{Alternate, Elements, Grid, Half, Lines, Rows, im2col, interleave};
 use super::avx512::Avx512F32;
 use super::cell::{Cell, Same};
 use super::engine::{Engine, Microkernel};
@@ -232,7 +232,7 @@ impl Engine for PairsF32 {
     }
     unsafe fn join_halves(halves: &[Half; 2], grid: Grid, to: *mut f32) -> u16 {
         // SAFETY: the caller vouches for the CPU, both halves and the places of their pairs.
-        unsafe { halves::join_halves(halves, grid)(halves, grid, to.cast()) }
+        unsafe { interleave::join_halves(halves, grid)(halves, grid, to.cast()) }
     }
     unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> Option<u16> {
         let to = to.map(|Alternate { to, count }| Alternate { to: to.cast(), count });
@@ -255,8 +255,8 @@ impl Engine for PairsF32 {
     ) -> Option<u16> {
         seen.column_step()?;
         let run = match from.dtype {
-            DType::BF16 => through::pack::<Avx512F32, Two<Bf16>>,
-            _ => through::pack::<Avx512F32, Two<RoundedToBf16>>,
+            DType::BF16 => im2col::pack::<Avx512F32, Two<Bf16>>,
+            _ => im2col::pack::<Avx512F32, Two<RoundedToBf16>>,
         };
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
         Some(unsafe { run(seen, from.base, block, runs, dst) })

@@ -5,19 +5,19 @@
 //! or across them, is read in vectors.
 
 #[cfg(target_arch = "x86_64")]
-pub(super) mod alternate;
-pub(super) mod apart;
-#[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod cells;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod deinterleave;
 mod elements;
 #[cfg(target_arch = "x86_64")]
-pub(super) mod halves;
+pub(super) mod im2col;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod interleave;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod loads;
-#[cfg(target_arch = "x86_64")]
-pub(super) mod through;
+pub(super) mod strided;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86;
 

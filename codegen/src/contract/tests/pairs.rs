@@ -1,6 +1,6 @@
 //! bf16 multiplied in pairs that an image holds: an odd last step, and subnormal sums.
 
-use super::super::windows::{Axis, Bound, MOST_BOUNDS, Seen};
+use super::super::im2col::{Axis, Bound, MOST_BOUNDS, Seen};
 use super::super::{Correlation, Cpu, Image, Scratch, Source};
 use super::{Tensor, check, images, sum, through_windows, windows_over};
 use tracecast_ir::DType;

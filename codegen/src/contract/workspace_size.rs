@@ -1,14 +1,14 @@
 //! Sizes the [`Workspace`] of a product before it runs.
 
-#[cfg(target_arch = "x86_64")]
-use super::along::TOGETHER;
 use super::engines::with_engine;
+#[cfg(target_arch = "x86_64")]
+use super::gemv::TOGETHER;
+use super::macrokernel::chain_room;
 #[cfg(target_arch = "x86_64")]
 use super::micro;
 use super::micro::Engine;
 use super::operand::Source;
 use super::pack::room_or_most;
-use super::span::chain_room;
 use super::work::{NARROW, Work};
 use super::workspace::{Workspace, most};
 use crate::machine::{Cpu, InstructionSet};

@@ -1,10 +1,10 @@
 //! Packs the left operand of convolutions over images.
 
-use super::correlate::Correlation;
+use super::im2col::place;
+use super::implicit_gemm::Correlation;
 use super::micro::Engine;
 use super::operand::{Operand, Scratch, Source};
 use super::pack::Wider;
-use super::windows::place;
 use std::ops::Range;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 

@@ -2,10 +2,10 @@
 //! channels, rows, or steps where sums are few.
 
 use super::Invocation;
+use super::epilogue::Sums;
 use super::factors::{from_first, operand, seen, source};
 use super::max_abs::with_places;
 use super::memory::{self, Address, with_room};
-use super::sums::Sums;
 use super::thread_grid::{grid, parts};
 use crate::contract::{
     Channels, Positions, Seen, Shared, Source, Workspace, can_be_shared, shared_bytes,

@@ -1,11 +1,11 @@
 //! GEMV and products of few rows: transposes columns contiguous along `k` in registers.
 
+use super::macrokernel::leading;
 use super::micro::avx2::Avx2F32;
 use super::micro::avx512::Avx512F32;
 use super::micro::gemv::{self, Gemv, ROWS_OF_PAIRS};
 use super::operand::Scratch;
 use super::pack::{Lines, room, strips};
-use super::span::leading;
 use super::{Chosen, Finish, Load, Schedule, Work};
 use crate::machine::InstructionSet;
 use smallvec::smallvec;

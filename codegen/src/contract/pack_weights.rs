@@ -4,7 +4,7 @@ use super::engines::with_engine;
 use super::micro::Engine;
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Wider, pack, panels, room, room_or_most};
-use super::panels::{PIECE, Panels};
+use super::packed_weights::{PIECE, Panels};
 use super::workspace::Workspace;
 use crate::machine::{Cpu, InstructionSet};
 use crate::routines::{NarrowFloat, Tiles};

@@ -6,15 +6,15 @@
 
 use super::engines::with_engine;
 use super::groups;
+use super::im2col::Seen;
 use super::image::{Beside, Image, Places};
+use super::macrokernel::tile;
 use super::micro::Engine;
-use super::micro::outer::{Sums, Taps, outer};
+use super::micro::gemm::{Sums, Taps, outer};
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, MOVED, Wider, move_line, room, strips};
 use super::sink::Sink;
-use super::span::tile;
 use super::subnormal::may_be_subnormal;
-use super::windows::Seen;
 use super::workspace::Workspace;
 use crate::machine::{Cpu, InstructionSet};
 use std::ops::Range;

@@ -1,9 +1,9 @@
 //! Blocking of the weight gradient: tile, `k`-range with its images in cache, and a cost estimate.
 
-use super::channels::{Channels, Stretch, examples_together};
 use super::engines::with_engine;
 use super::micro::Engine;
-use super::weight_grad::Positions;
+use super::weight_grad_part::Positions;
+use super::weight_grad_right::{Channels, Stretch, examples_together};
 use crate::machine::{Cpu, InstructionSet};
 use std::ops::Range;
 use tracecast_ir::DType;

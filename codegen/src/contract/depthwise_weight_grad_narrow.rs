@@ -1,13 +1,13 @@
 //! Depthwise weight gradients of few columns: each lane of a vector holds one batch.
 
-use super::correlate::{Correlation, SideBySide};
+use super::im2col::Seen;
 use super::image::{Beside, Image, Places};
+use super::implicit_gemm::{Correlation, SideBySide};
 use super::micro::elementwise::{How, Lanes, Tile};
 use super::micro::{Engine, Number};
 use super::operand::{Operand, Scratch};
 use super::pack::room;
 use super::sink::Sink;
-use super::windows::Seen;
 use super::workspace::Workspace;
 use std::ops::Range;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;

@@ -1,13 +1,13 @@
 //! Right operand of a weight gradient for some channels and steps: in place, packed or padded.
 
-use super::channels::Stretch;
 use super::groups;
+use super::im2col::{Axis, MOST_BOUNDS, Seen};
 use super::image::{Beside, Image, Places};
 use super::micro::Engine;
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, pack_line};
-use super::weight_grad::{Part, Positions};
-use super::windows::{Axis, MOST_BOUNDS, Seen};
+use super::weight_grad_part::{Part, Positions};
+use super::weight_grad_right::Stretch;
 use std::ops::Range;
 
 /// Channels gathered per pass.

@@ -2,10 +2,10 @@
 //!
 //! So no sum is moved, and none is computed past the end of a row.
 
-use super::correlate::{Band, Correlation, Direct, PIECE, Stored};
 use super::image::Image;
+use super::implicit_gemm::{Band, Correlation, Direct, PIECE, Stored};
 use super::micro::Engine;
-use super::micro::outer::{Sums, Taps, outer, place};
+use super::micro::gemm::{Sums, Taps, outer, place};
 use super::pack::strips;
 use super::prefetch::prefetch_bytes;
 use crate::routines::{NarrowFloat, Tiles};

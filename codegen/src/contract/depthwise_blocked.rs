@@ -3,16 +3,16 @@
 //! The image keeps positions in order, all lanes of a position together. So strided windows are
 //! read in place, no column is wasted, and no vector is cut at the end of a row.
 
-use super::correlate::{Correlation, SideBySide, Stored};
 use super::groups;
+use super::im2col::Seen;
 use super::image::{Beside, Image, Places};
+use super::implicit_gemm::{Correlation, SideBySide, Stored};
 use super::micro::elementwise::{How, Lanes, Line};
 use super::micro::sliding::{self, Slide, Sliding};
 use super::micro::{Elementwise, Engine};
 use super::operand::{Operand, Scratch};
 use super::pack::{Lines, Part, Wider, room, strips};
 use super::sink::Sink;
-use super::windows::Seen;
 use super::workspace::Workspace;
 use std::ops::Range;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;

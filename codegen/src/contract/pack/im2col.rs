@@ -4,8 +4,8 @@
 //! depends on the position in the window alone. So masks are made once, and a channel takes a
 //! masked load a piece.
 
+use super::super::im2col::{Piece, Runs, Seen};
 use super::super::micro::{Engine, Microkernel};
-use super::super::windows::{Piece, Runs, Seen};
 use super::cells::{Cells, Sixteen, by_cells};
 use super::{Elements, panels};
 use std::marker::PhantomData;

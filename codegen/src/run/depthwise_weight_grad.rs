@@ -2,10 +2,10 @@
 //! gradients of depthwise weights are made of: threads share lines of batches.
 
 use super::Invocation;
+use super::epilogue::Sums;
 use super::factors::{axis, from_first, operand, seen, source};
 use super::max_abs::with_places;
 use super::memory::{self, Address};
-use super::sums::Sums;
 use super::thread_grid::parts;
 use crate::contract::{Axis, LinesOfWindows, OverLines, Seen, Shared, Source, Workspace};
 use crate::machine::{Cpu, Machine};

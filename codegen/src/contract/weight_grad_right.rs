@@ -1,7 +1,7 @@
 //! The right operand of a weight gradient, channel by channel.
 
+use super::im2col::{Axis, Bound, MOST_BOUNDS, Seen};
 use super::image::{Distances, Image};
-use super::windows::{Axis, Bound, MOST_BOUNDS, Seen};
 use std::ops::Range;
 use tracecast_ir::DType;
 

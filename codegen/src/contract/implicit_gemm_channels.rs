@@ -3,16 +3,16 @@
 //! The image keeps positions in order at any stride. So no column past the end of a row is
 //! computed. Sums come out column by column and are transposed before the epilogue.
 
-use super::correlate::Correlation;
 use super::groups;
+use super::im2col::Seen;
 use super::image::{Beside, Image, Places};
+use super::implicit_gemm::Correlation;
 use super::micro::Engine;
-use super::micro::outer::{MOST as SPOTS, Spots, outer};
+use super::micro::gemm::{MOST as SPOTS, Spots, outer};
 use super::operand::{Operand, Scratch};
 use super::pack::{room, strips, turn_sums};
 use super::sink::Sink;
 use super::subnormal::may_be_subnormal;
-use super::windows::Seen;
 use super::workspace::Workspace;
 use std::ops::Range;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;

@@ -1,7 +1,7 @@
 //! Macro-kernel: loops over strips and panels of a block, packed or in place.
 
 use super::micro::Engine;
-use super::micro::outer::{Strip, Sums, outer, place};
+use super::micro::gemm::{Strip, Sums, outer, place};
 use super::pack::{Lines, Part, Wider, panels, strips};
 use super::prefetch::{LINE, Prefetch};
 use super::subnormal::may_be_subnormal;

@@ -6,16 +6,16 @@
 
 mod pack;
 
+use super::depthwise_transposed::Framed;
 use super::engines::with_engine;
 use super::micro::Engine;
-use super::micro::outer::{Spots, outer};
+use super::micro::gemm::{Spots, outer};
 use super::operand::Scratch;
 use super::pack::{Elements, strips, turn_sums};
 use super::prefetch::{LINE, Later};
 use super::schedule::{Chosen, Load, Schedule};
 use super::sink::Sink;
 use super::subnormal::may_be_subnormal;
-use super::transposed::Framed;
 use super::workspace::Workspace;
 use crate::machine::{Cpu, InstructionSet};
 use smallvec::{SmallVec, smallvec};

@@ -4,15 +4,15 @@
 //! batches* is all windows of a row. Channels that the engine cannot read are packed.
 
 use super::engines::with_engine;
+use super::im2col::{Axis, MOST_BOUNDS, Seen};
 use super::image::Image;
 use super::micro::sweep::{Strip, Sweep, TAPS, sweep};
 use super::micro::{Elementwise, Engine};
 use super::operand::{Scratch, Source};
 use super::pack::{Elements, Wider};
 use super::schedule::{Chosen, Layout, Load, Pass, Schedule};
-use super::shared::add_up;
 use super::sink::Sink;
-use super::windows::{Axis, MOST_BOUNDS, Seen};
+use super::split_k_sums::add_up;
 use super::workspace::Workspace;
 use crate::machine::{Cpu, InstructionSet};
 use smallvec::{SmallVec, smallvec};

@@ -1,9 +1,9 @@
 //! Packs for sub-pixel phases: the padded image of a group, and weights, sorted by phase.
 
+use super::super::depthwise_transposed::Framed;
 use super::super::micro::{Engine, Number};
 use super::super::pack::{Elements, Lines, MOVED, move_line};
 use super::super::prefetch::prefetch_bytes;
-use super::super::transposed::Framed;
 use super::{Part, Phase, Phases, seen_by};
 use smallvec::{SmallVec, smallvec};
 

@@ -1,11 +1,11 @@
 //! [`Correlation::chosen`]: the schedule of a convolution, from a padded copy or in place.
 
-use super::correlate::{Correlation, Loops};
 use super::engines::with_engine;
 use super::image::Image;
+use super::implicit_gemm::{Correlation, Loops};
+use super::macrokernel::tile;
 use super::micro::Engine;
 use super::schedule::{Axis, Chosen, Layout, Load, Pass, Schedule, Store};
-use super::span::tile;
 use crate::machine::InstructionSet;
 use smallvec::smallvec;
 use tracecast_ir::DType;

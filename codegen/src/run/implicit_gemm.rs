@@ -2,10 +2,10 @@
 //! bands of windows where threads would have too few batches.
 
 use super::Invocation;
+use super::epilogue::{Sums, stored};
 use super::factors::{from_first, operand, seen, source};
 use super::max_abs::with_places;
 use super::memory::{self, Address, Operand};
-use super::sums::{Sums, stored};
 use super::thread_grid::parts;
 use crate::contract::{Correlation, Image, Seen, Shared, SideBySide, Source, Stored, Workspace};
 use crate::machine::{Cpu, Machine};
