@@ -4,9 +4,13 @@
 //! as PyTorch says, and holds a reference to it: the memory lives for as long as the region,
 //! wherever the run ends. PyTorch describes a tensor through the C functions of DLPack, which make
 //! no objects of Python.
+//!
+//! Large results are [`Bytes`], which PyTorch's tensors own: fresh memory costs page faults in every
+//! run, and these are reused on huge pages.
 
 #![allow(unsafe_code, reason = "this file owns the addresses that PyTorch gives for its tensors")]
 
+use crate::error::refused;
 use pyo3::exceptions::{PyImportError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,6 +20,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use tracecast::TensorType;
 use tracecast_aten::dtype;
+use tracecast_ir::eval::Bytes;
 
 /// Sizes and strides, in elements.
 pub(crate) type Strided<'py> = (Bound<'py, PyTuple>, Bound<'py, PyTuple>);
@@ -113,7 +118,8 @@ impl Layout {
         Ok(self.start(tensor)? == Some(address))
     }
 
-    /// A new tensor of this layout, from `torch.empty_strided`, and its memory.
+    /// A new tensor of this layout, and its memory: [`Bytes`] if it is large, else from
+    /// `torch.empty_strided`.
     ///
     /// # Errors
     /// If there is not enough memory.
@@ -123,12 +129,85 @@ impl Layout {
     ) -> PyResult<(Bound<'py, PyAny>, Region)> {
         let py = empty_strided.py();
         let (arguments, keywords) = &self.arguments;
-        let tensor = empty_strided.call(arguments.bind(py), Some(keywords.bind(py)))?;
+        let tensor = match self.ty.bytes().get() {
+            bytes if bytes < LARGE => {
+                empty_strided.call(arguments.bind(py), Some(keywords.bind(py)))?
+            }
+            bytes => self.owning(py, Bytes::to_write(bytes).map_err(refused)?)?,
+        };
         let start = self.start(&tensor)?;
         let start = start.ok_or_else(|| PyValueError::new_err("no memory of this layout"))?;
         let region = self.region_at(start, tensor.clone())?;
         Ok((tensor, region))
     }
+}
+
+impl Layout {
+    /// A new tensor of this layout that owns its memory.
+    ///
+    /// # Errors
+    /// If PyTorch does not take it.
+    fn owning<'py>(&self, py: Python<'py>, bytes: Bytes) -> PyResult<Bound<'py, PyAny>> {
+        let mut owned = Box::new(Owned {
+            managed: Managed {
+                version: (1, 0),
+                context: null_mut(),
+                delete,
+                flags: 0,
+                tensor: Described {
+                    data: null_mut(),
+                    device: CPU,
+                    number_of_device: 0,
+                    rank: i32::try_from(self.sizes.len()).map_err(refused)?,
+                    dtype: self.dtype,
+                    sizes: null_mut(),
+                    strides: null_mut(),
+                    byte_offset: 0,
+                },
+            },
+            sizes: self.sizes.clone(),
+            strides: self.strides.clone(),
+            bytes,
+        });
+        owned.managed.tensor.data = owned.bytes.as_mut_ptr().cast();
+        owned.managed.tensor.sizes = owned.sizes.as_mut_ptr();
+        owned.managed.tensor.strides = owned.strides.as_mut_ptr();
+        let take = exchange(py)?.take;
+        let mut found = null_mut();
+        // SAFETY: the description begins with a `Managed` and holds until `delete`, which PyTorch
+        // calls once, when the memory of the tensor is free. Where it refuses, it keeps nothing.
+        let code = unsafe { take(Box::into_raw(owned).cast(), &raw mut found) };
+        if code != 0 {
+            return Err(PyErr::fetch(py));
+        }
+        // SAFETY: PyTorch gives a new reference to a tensor.
+        unsafe { Bound::from_owned_ptr_or_err(py, found.cast()) }
+    }
+}
+
+/// A tensor that comes with its memory: `DLManagedTensorVersioned`.
+#[repr(C)]
+struct Managed {
+    version: (u32, u32),
+    context: *mut c_void,
+    delete: unsafe extern "C" fn(*mut Managed),
+    flags: u64,
+    tensor: Described,
+}
+
+/// One whose memory is ours.
+#[repr(C)]
+struct Owned {
+    managed: Managed,
+    sizes: Vec<i64>,
+    strides: Vec<i64>,
+    bytes: Bytes,
+}
+
+/// Frees what [`Layout::owning`] has made.
+unsafe extern "C" fn delete(managed: *mut Managed) {
+    // SAFETY: it is the first field of an `Owned` from a `Box`, and nobody has it any more.
+    drop(unsafe { Box::from_raw(managed.cast::<Owned>()) });
 }
 
 /// A tensor as DLPack describes it: `DLTensor`.
@@ -143,6 +222,9 @@ struct Described {
     strides: *mut i64,
     byte_offset: u64,
 }
+
+/// Results of at least as many bytes are [`Bytes`]: these reuse mappings from there on.
+const LARGE: usize = 2 << 20;
 
 /// `kDLCPU`.
 const CPU: c_int = 1;
@@ -159,6 +241,16 @@ struct DataType {
 /// Fills in what a tensor is. It makes no reference to it. Returns 0, or raises an error.
 type Describe = unsafe extern "C" fn(*mut c_void, *mut Described) -> c_int;
 
+/// Makes a tensor of one that comes with its memory. Returns 0, or raises an error.
+type Take = unsafe extern "C" fn(*mut Managed, *mut *mut c_void) -> c_int;
+
+/// The functions of PyTorch that are used.
+#[derive(Clone, Copy)]
+struct Functions {
+    describe: Describe,
+    take: Take,
+}
+
 /// The head of [`Exchange`], which all versions have.
 #[repr(C)]
 struct Version {
@@ -173,7 +265,7 @@ struct Exchange {
     version: Version,
     allocate: *const c_void,
     lend: *const c_void,
-    take: *const c_void,
+    take: Option<Take>,
     describe: Option<Describe>,
     stream: *const c_void,
 }
@@ -184,7 +276,7 @@ impl Described {
     /// # Errors
     /// If it is no tensor, or one that has no elements in memory, such as a sparse one.
     fn of(tensor: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let describe = describe(tensor.py())?;
+        let describe = exchange(tensor.py())?.describe;
         let mut found = Described {
             data: null_mut(),
             device: 0,
@@ -216,10 +308,10 @@ impl Described {
     }
 }
 
-/// PyTorch's function that describes a tensor.
-fn describe(py: Python<'_>) -> PyResult<Describe> {
-    static DESCRIBE: PyOnceLock<Describe> = PyOnceLock::new();
-    let found = DESCRIBE.get_or_try_init(py, || {
+/// PyTorch's functions that describe tensors and make them.
+fn exchange(py: Python<'_>) -> PyResult<Functions> {
+    static FUNCTIONS: PyOnceLock<Functions> = PyOnceLock::new();
+    let found = FUNCTIONS.get_or_try_init(py, || {
         let tensor = py.import("torch")?.getattr("Tensor")?;
         let old = || PyImportError::new_err("tracecast needs PyTorch 2.10 or newer, with DLPack 1");
         let Some(capsule) = tensor.getattr_opt("__dlpack_c_exchange_api__")? else {
@@ -234,7 +326,8 @@ fn describe(py: Python<'_>) -> PyResult<Describe> {
         }
         // SAFETY: as above; tables of version 1 have these functions.
         let exchange = unsafe { table.cast::<Exchange>().as_ref() };
-        exchange.describe.ok_or_else(old)
+        let functions = exchange.describe.zip(exchange.take);
+        functions.map(|(describe, take)| Functions { describe, take }).ok_or_else(old)
     });
     found.copied()
 }

@@ -499,3 +499,19 @@ def test_results_outlive_the_inputs():
     for _ in range(5):
         f(torch.zeros(50_000))
     assert doubled.sum() == 100_000 and view.sum() == 50_000
+
+
+def test_large_results_own_their_memory():
+    x = torch.randn(1024, 600, requires_grad=True)
+    f = compiled(lambda x: (x.t() * 2, x + 1))
+    kept = f(x)[0]
+    for _ in range(3):
+        doubled, more = f(x)
+        (doubled.sum() + more.sum()).backward()
+    same(kept, x.t() * 2)
+    same(x.grad, torch.full_like(x, 9))
+    more.detach().add_(1)
+    same(more, x + 2)
+    torch._dynamo.reset()
+    del f, doubled, more
+    same(kept, x.t() * 2)
