@@ -16,6 +16,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+from ._attention import DenseHeads
 from ._compiled import Options, compile_graph
 from ._loaded import Error, native
 from ._stats import reset_stats, stats
@@ -71,7 +72,8 @@ def backend(
         decompositions=_decompositions(),
         partition_fn=min_cut_rematerialization_partition,
     )
-    return compile_all(gm, example_inputs)
+    with DenseHeads():
+        return compile_all(gm, example_inputs)
 
 
 def train_step(

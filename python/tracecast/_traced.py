@@ -16,6 +16,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils._pytree import TreeSpec, tree_map, tree_unflatten
 
+from ._attention import DenseHeads
+
 Tensors = list[torch.Tensor]
 
 
@@ -203,7 +205,7 @@ def _graph(
             record_stack_traces=True,
             pre_dispatch=is_whole,
         )
-        with torch.enable_grad(), _noted(of):
+        with torch.enable_grad(), _noted(of), contextlib.nullcontext() if is_whole else DenseHeads():
             graph = tracer(*(value.detach() for value in values))
     finally:
         torch.compiler._is_compiling_flag = flagged
