@@ -10,6 +10,7 @@ import statistics
 
 import pytest
 import torch
+from torch._prims_common import check_significant_strides
 
 import programs
 import tracecast
@@ -54,11 +55,13 @@ def distances(found, exact):
 def differences(found, eager, wrapped):
     """How results differ from those of eager PyTorch beyond rounding.
 
-    `wrapped` gives the strides of the result where PyTorch runs the graphs of AOTAutograd, which may state others for a view of a result."""
+    `wrapped` gives the result where PyTorch runs the graphs of AOTAutograd, which may state other strides for a view of a result. Strides of
+    axes of one element say nothing."""
     wrong = [f"{name}: only one has it" for name in found.keys() ^ eager.keys()]
     for name in found.keys() & eager.keys():
         a, b = found[name], eager[name]
-        if (a.dtype, a.shape) != (b.dtype, b.shape) or (name == "result" and a.stride() != b.stride() and a.stride() != wrapped()):
+        has_strides = lambda of: check_significant_strides(a, of, only_cuda=False)[0]
+        if (a.dtype, a.shape) != (b.dtype, b.shape) or (name == "result" and not has_strides(b) and not has_strides(wrapped())):
             wrong.append(f"{name}: {a.dtype} {tuple(a.shape)} {a.stride()}, eager {b.dtype} {tuple(b.shape)} {b.stride()}")
         elif not a.is_floating_point():
             wrong += [] if torch.equal(a, b) else [f"{name}: integers differ"]
@@ -105,7 +108,7 @@ def test_a_random_program(seed):
 
     for batch in (3, 3, 5):
         found, eager, exact, x = step(batch, 0)
-        wrapped = lambda: run(aot, module, state, x, cast)["result"].stride()
+        wrapped = lambda: run(aot, module, state, x, cast)["result"]
         wrong = differences(found, eager, wrapped)
         if not wrong and farther([(distances(found, exact), distances(eager, exact))], cast):
             wrong = farther([apart(batch, draw) for draw in range(DRAWS)], cast)
