@@ -93,7 +93,7 @@ const CRATES: [Crate; 14] = [
         name: "tracecast-passes",
         folder: "passes",
         knows: &["tracecast-ir"],
-        budget: 11_265,
+        budget: 11_286,
         most_flat: 9,
     },
     Crate {
@@ -168,7 +168,7 @@ const CRATES: [Crate; 14] = [
         name: "tracecast-python",
         folder: "python",
         knows: &["tracecast", "tracecast-aten", "tracecast-ir"],
-        budget: 1_103,
+        budget: 1_196,
         most_flat: 6,
     },
     Crate {

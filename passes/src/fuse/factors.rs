@@ -22,6 +22,8 @@ pub(super) enum Packed {
     AcrossRows,
     /// One at a time, each with a guard.
     ThroughWindows,
+    /// Through views without an index: how often elements are read is unknown.
+    Unknown,
 }
 
 impl Reach {
@@ -52,13 +54,29 @@ impl Reach {
                     }
                     (x.node, at.1)
                 }
-                // Views without an index, and no windows behind them: how often elements are read
-                // is unknown.
-                _ if at.1.is_none() && !windowed => return None,
+                _ if at.1.is_none() && !windowed => {
+                    return Some((rounded.unwrap_or(at).0, Packed::Unknown));
+                }
                 _ => return Some(self.packed(graph, rounded.unwrap_or(at))),
             };
         }
         None
+    }
+
+    /// True if the other factor of a contraction is seen through windows.
+    pub(super) fn is_beside_windows(
+        &self,
+        graph: &Graph,
+        contraction: NodeId,
+        of: ValueId,
+    ) -> bool {
+        graph.args(contraction).iter().filter(|other| **other != of).any(|other| {
+            let mut at = other.node;
+            while let Some(Lower::View(_)) = lowering(graph, at) {
+                at = graph.args(at)[0].node;
+            }
+            matches!(lowering(graph, at), Some(Lower::Windows))
+        })
     }
 
     fn packed(&self, graph: &Graph, (top, index): (NodeId, Option<Index>)) -> (NodeId, Packed) {

@@ -5,6 +5,8 @@
 //! memory that reads few bytes. One that a contraction would pack across its rows is stored. One
 //! that it would pack through windows is inlined if rematerialising it costs less than storing it
 //! (`cost`): windows multiply how often an element is read, and each element is computed by itself.
+//! The gradient that a weight gradient multiplies with windows is stored: schedules that read
+//! windows in place take both factors from memory.
 //! Nodes are visited from results to operands, so that the readers of a node are decided before it.
 //!
 //! Before: a convolution of 3 × 3 reads `relu %c` through windows. Inlined, the relu runs for nine
@@ -201,7 +203,8 @@ impl Reach {
             reads[arg.node.index()].add(&through);
             if let Some(Lower::Contract) = lowering(graph, n)
                 && let Some((top, packed)) = self.computed(graph, *arg)
-                && packed != Packed::AlongRows
+                && (!matches!(packed, Packed::AlongRows | Packed::Unknown)
+                    || self.is_beside_windows(graph, n, *arg))
             {
                 let top = &mut reads[top.index()];
                 top.single = top.single.saturating_add(numel(arg.node));
