@@ -5,8 +5,8 @@
 //! wherever the run ends. PyTorch describes a tensor through the C functions of DLPack, which make
 //! no objects of Python.
 //!
-//! Large results are [`Bytes`], which PyTorch's tensors own: fresh memory costs page faults in every
-//! run, and these are reused on huge pages.
+//! Large results are [`Bytes`], which PyTorch's tensors own. Fresh memory costs page faults in
+//! every run; these are reused, and on huge pages.
 
 #![allow(unsafe_code, reason = "this file owns the addresses that PyTorch gives for its tensors")]
 
@@ -175,7 +175,7 @@ impl Layout {
         let take = exchange(py)?.take;
         let mut found = null_mut();
         // SAFETY: the description begins with a `Managed` and holds until `delete`, which PyTorch
-        // calls once, when the memory of the tensor is free. Where it refuses, it keeps nothing.
+        // calls at most once, when nobody needs the memory.
         let code = unsafe { take(Box::into_raw(owned).cast(), &raw mut found) };
         if code != 0 {
             return Err(PyErr::fetch(py));
