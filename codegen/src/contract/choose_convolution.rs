@@ -4,7 +4,7 @@ use super::engines::with_engine;
 use super::image::Image;
 use super::implicit_gemm::{Correlation, Loops};
 use super::macrokernel::tile;
-use super::micro::Engine;
+use super::micro::{Elementwise, Engine};
 use super::schedule::{Axis, Chosen, Layout, Load, Pass, Schedule, Store};
 use crate::machine::InstructionSet;
 use smallvec::smallvec;
@@ -33,7 +33,7 @@ impl Correlation<'_> {
             }
             Loops::Lines(_) => {
                 let schedule = Schedule::Depthwise(Pass::Forward, Layout::Blocked);
-                let (tile, most) = (self.tile_of_lines::<E>(&whole), self.most_lines::<E>(&whole));
+                let (tile, most) = ([E::LANES, E::Singly::LINE], self.most_lines::<E>(&whole));
                 (schedule, Load::Padded, Some(tile), rows(most))
             }
             Loops::Across(_) => {

@@ -8,10 +8,9 @@ use super::im2col::Seen;
 use super::image::{Beside, Image, Places};
 use super::implicit_gemm::{Correlation, SideBySide, Stored};
 use super::micro::elementwise::{How, Lanes, Line};
-use super::micro::sliding::{self, Slide, Sliding};
 use super::micro::{Elementwise, Engine};
 use super::operand::{Operand, Scratch};
-use super::pack::{Lines, Part, Wider, room, strips};
+use super::pack::{Lines, Wider, room, strips};
 use super::sink::Sink;
 use super::workspace::Workspace;
 use std::ops::Range;
@@ -30,35 +29,16 @@ struct Band {
     steps: [usize; 3],
     /// Windows along each axis.
     counts: [usize; 3],
-    /// Taps per axis, if windows slide over a channel at stride 1.
-    sliding: Option<usize>,
 }
 
 impl Band {
     fn of(image: &Image) -> Band {
         let places = image.place_by_place();
-        let sliding = image.of_plane().filter(|[_, across]| across.step == 1);
-        Band {
-            steps: places.window_steps(image),
-            counts: image.counts(),
-            sliding: sliding.map(|[_, across]| across.taps),
-            image: places,
-        }
-    }
-
-    /// Taps per axis, if the engine has a sliding kernel.
-    fn slides<E: Engine>(&self) -> Option<usize> {
-        self.sliding.filter(|_| E::Singly::SLIDES)
+        Band { steps: places.window_steps(image), counts: image.counts(), image: places }
     }
 }
 
 impl Correlation<'_> {
-    /// Register tile: batches by columns.
-    pub(super) fn tile_of_lines<E: Engine>(&self, image: &Image) -> [usize; 2] {
-        let slides = Band::of(image).slides::<E>().is_some();
-        [E::LANES, if slides { sliding::LINES * sliding::WINDOWS } else { E::Singly::LINE }]
-    }
-
     /// Workspace of [`Correlation::run_lines`] for these batches and windows.
     pub(super) fn workspace_lines<E: Engine>(
         &self,
@@ -193,43 +173,6 @@ impl Correlation<'_> {
     }
 }
 
-/// Computes all columns of a band with the sliding kernel.
-///
-/// # Safety
-///
-/// The CPU must be the engine's, which must slide. The image must be readable for all windows, `a`
-/// for their taps, and sums writable for all columns.
-unsafe fn slide<E: Engine>(
-    band: &Band,
-    taps: usize,
-    (a, image): (*const E::Num, *const E::Num),
-    at: &[isize],
-    sums: *mut E::Num,
-) {
-    let [_, near, _] = band.steps.map(|places| places * E::LANES);
-    let [_, lines, windows] = band.counts;
-    let image = image.wrapping_offset(at[0]);
-    let [down, across] = [at[taps] - at[0], at[1] - at[0]];
-    let first = |part: &Part, is_forward| part.start + if is_forward { 0 } else { part.count - 1 };
-    for some in strips(lines, sliding::LINES) {
-        let line = first(&some, down > 0);
-        for part in strips(windows, sliding::WINDOWS) {
-            let window = first(&part, across > 0);
-            let of = Sliding {
-                a,
-                b: image.wrapping_add(line * near + window * E::LANES),
-                down,
-                across,
-                sums: sums.wrapping_add((line * windows + window) * E::LANES),
-                line: (windows * E::LANES) as isize * down.signum(),
-                column: across,
-            };
-            // SAFETY: the caller's contract, for these windows.
-            unsafe { E::Singly::run(Slide::<E::Singly>(taps, [some.count, part.count], &of)) };
-        }
-    }
-}
-
 /// Computes all columns of a band.
 ///
 /// # Safety
@@ -243,12 +186,6 @@ unsafe fn lines<E: Engine>(
     at: &[isize],
     sums: *mut E::Num,
 ) {
-    if E::Singly::SLIDES
-        && let Some(taps) = band.sliding
-    {
-        // SAFETY: the caller's contract.
-        return unsafe { slide::<E>(band, taps, (a, image), at, sums) };
-    }
     let [far, near, across] = band.steps.map(|places| places * E::LANES);
     let [outer, middle, inner] = band.counts;
     for (i, at) in at.chunks(CONTRACT_BLOCK).enumerate() {

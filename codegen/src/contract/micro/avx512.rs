@@ -191,7 +191,6 @@ impl Through for Avx512F32 {
 
 impl Elementwise for Avx512F32 {
     type Same = Same;
-    const SLIDES: bool = true;
     const ALTERNATES_BF16: bool = true;
 }
 

@@ -343,9 +343,10 @@ unsafe fn finish<T: Vector, C: Cell<T>, const V: usize, const ROUNDED: bool>(
     }
 }
 
-/// The kernel of a tile, for an engine's vectors and cells.
+/// The kernel of a tile of rows by vectors, for an engine's vectors and cells. It fits registers:
+/// a jump that waits for sizes from memory would hold up a short tile.
 struct Tile<'a, E, O, C, const ROUNDED: bool> {
-    sizes: [usize; 2],
+    sizes: [u32; 2],
     of: &'a O,
     kind: PhantomData<(E, C)>,
 }
@@ -434,7 +435,7 @@ unsafe fn tile<E: Engine, O: Outer<E::Vector>, C: Cell<E::Vector>>(
     sizes: [usize; 2],
     of: &O,
 ) -> u16 {
-    let kind = PhantomData::<(E, C)>;
+    let (sizes, kind) = (sizes.map(|size| size as u32), PhantomData::<(E, C)>);
     if E::ROUNDS && of.sums().rounded {
         // SAFETY: the caller's contract.
         unsafe { E::run(Tile::<E, O, C, true> { sizes, of, kind }) }

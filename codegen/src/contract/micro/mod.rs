@@ -20,7 +20,6 @@ pub(super) mod neon;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod pairs;
 pub(super) mod portable;
-pub(super) mod sliding;
 pub(super) mod sweep;
 mod vector;
 
