@@ -18,6 +18,8 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// Least windows along the first axis per band: a band copies the border of its neighbours.
 const SOME: usize = 4;
+/// The same of engines that fill no caches.
+const FEW: usize = 2;
 /// Elements that packing may write past its end; see [`Engine::pack`].
 const BEHIND: usize = 8;
 
@@ -67,7 +69,8 @@ impl Correlation<'_> {
 
     /// Vectors of left operands kept packed, and the batch from which on all of them are.
     fn kept<E: Engine>(&self, side: SideBySide, batches: &Range<usize>) -> [usize; 2] {
-        if side.count != self.period || batches.len() <= self.period {
+        let is_again = side.count == self.period && batches.len() > self.period;
+        if !(E::Singly::FILLS_CACHES && is_again) {
             return [1, batches.end];
         }
         // Earlier batches than the first whole period may be in other vectors.
@@ -78,6 +81,9 @@ impl Correlation<'_> {
     /// Most windows along the first axis whose image and sums fit in L1, for a vector of batches.
     pub(super) fn most_lines<E: Engine>(&self, whole: &Image) -> usize {
         let [all, each] = whole.windows();
+        if !E::Singly::FILLS_CACHES {
+            return FEW.min(all);
+        }
         let numbers = whole.place_by_place().room() / all + each;
         let bytes = numbers.saturating_mul(E::LANES * size_of::<E::Num>()).max(1);
         (self.cpu.caches.l1 / bytes).clamp(SOME.min(all), all)

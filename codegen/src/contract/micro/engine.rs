@@ -163,6 +163,9 @@ pub(in crate::contract) trait Elementwise:
     const ALTERNATING: usize = 4;
     /// True if a transposed convolution rounds sums of products of bf16.
     const ALTERNATES_BF16: bool = false;
+    /// True if blocks of depthwise convolutions fill caches. Where products are slow, copying more
+    /// often costs little, and the workspace stays small.
+    const FILLS_CACHES: bool = true;
     /// True if a depthwise weight gradient reads elements of that dtype.
     fn sweeps(dtype: DType) -> bool {
         dtype == Self::Num::DTYPE || dtype == DType::BF16 && Self::reads(dtype)

@@ -81,6 +81,7 @@ macro_rules! portable_engine {
         impl Elementwise for $name {
             type Same = Same;
             const LINE: usize = 2;
+            const FILLS_CACHES: bool = false;
             const ALTERNATING: usize = 1;
         }
     };
