@@ -28,8 +28,8 @@ pub(crate) type GatherFn = unsafe extern "C" fn(
 );
 
 /// Brings the elements of positions `low..high` of `n` to `dst`, where the other positions get the
-/// fill, an element in its low bits. That of position `p` is at `src + p * step`; only these and the
-/// memory between them have to be there. Nothing needs to be aligned.
+/// fill, an element in its low bits. That of position `p` is at `src + p * step`; only these and
+/// the memory between them have to be there. Nothing needs to be aligned.
 pub(crate) type WithinFn = unsafe extern "C" fn(
     src: *const u8,
     dst: *mut u8,
