@@ -5,10 +5,8 @@
 //! the same instructions.
 
 use super::arithmetic::{arithmetic, instructions, patch, single};
-use super::gather_rows::avx2::Avx2;
-use super::gather_within::{self, Gather};
 use super::portable::function_f64;
-use super::{FunctionRoutines, OneF16, Tiles, doubles, random, sum_rows};
+use super::{FunctionRoutines, OneF16, Tiles, doubles, gather_rows, random, sum_rows};
 use core::arch::x86_64 as x86;
 use tracecast_ir::kernel::math::Lane;
 use tracecast_ir::kernel::{Definition, PerFunction};
@@ -25,8 +23,7 @@ pub(super) static TILES: Tiles = Tiles {
     one_f16: OneF16 { widen: widen_one, narrow: narrow_one, round: round_one },
     random: random::avx2::in_a_row,
     sum_rows: sum_rows::avx2,
-    gather_rows: Avx2::of_size,
-    gather_within: gather_within::of_size::<Avx2>,
+    gather_rows: gather_rows::avx2::of_size,
 };
 
 /// Maps `n` elements, eight at a time.

@@ -1,37 +1,40 @@
 //! A row of which some positions lie outside of an operand: elements for those inside, a fill for
 //! the others.
 
-use super::{ElementSize, GatherFn, WithinFn};
+use super::ElementSize;
 
-/// The routine for elements of that size, which gathers by those of `G`.
-pub(super) fn of_size<G: Gather>(size: ElementSize) -> WithinFn {
+/// Brings the elements of positions `low..high` of `n` to `dst`, where the other positions get the
+/// fill, an element in its low bits. That of position `p` is at `src + p * step`; only these have
+/// to be there. Nothing needs to be aligned.
+pub(crate) type WithinFn = unsafe extern "C" fn(
+    src: *const u8,
+    dst: *mut u8,
+    n: usize,
+    low: usize,
+    high: usize,
+    step: isize,
+    fill: u64,
+);
+
+/// The routine for elements of that size.
+pub(super) fn of_size(size: ElementSize) -> WithinFn {
     match size {
-        ElementSize::One => within::<u8, G>,
-        ElementSize::Two => within::<u16, G>,
-        ElementSize::Four => within::<u32, G>,
-        ElementSize::Eight => within::<u64, G>,
+        ElementSize::One => within::<u8>,
+        ElementSize::Two => within::<u16>,
+        ElementSize::Four => within::<u32>,
+        ElementSize::Eight => within::<u64>,
     }
-}
-
-/// Gathers rows.
-pub(super) trait Gather {
-    /// The routine for elements of that size.
-    fn of_size(size: ElementSize) -> GatherFn;
 }
 
 /// An element by its bits.
 trait Bits: Copy {
-    const SIZE: ElementSize;
-
     /// Those that are lowest.
     fn lowest(bits: u64) -> Self;
 }
 
 macro_rules! bits {
-    ($($ty:ty = $size:ident)*) => {$(
+    ($($ty:ty)*) => {$(
         impl Bits for $ty {
-            const SIZE: ElementSize = ElementSize::$size;
-
             fn lowest(bits: u64) -> Self {
                 bits as $ty
             }
@@ -39,10 +42,10 @@ macro_rules! bits {
     )*};
 }
 
-bits! { u8 = One u16 = Two u32 = Four u64 = Eight }
+bits! { u8 u16 u32 u64 }
 
 /// [`WithinFn`].
-unsafe extern "C" fn within<T: Bits, G: Gather>(
+unsafe extern "C" fn within<T: Bits>(
     src: *const u8,
     dst: *mut u8,
     n: usize,
@@ -63,6 +66,25 @@ unsafe extern "C" fn within<T: Bits, G: Gather>(
         unsafe { std::ptr::copy_nonoverlapping(first, to.cast(), count * size_of::<T>()) };
         return;
     }
-    // SAFETY: a row of elements that the caller vouches for.
-    unsafe { G::of_size(T::SIZE)(first, to.cast(), count, 1, step, 0) }
+    // A step that the compiler knows makes vectors of the loop.
+    match step == 2 * size {
+        // SAFETY: elements that the caller vouches for.
+        true => unsafe { apart::<T>(first, to, count, 2 * size) },
+        // SAFETY: as above.
+        false => unsafe { apart::<T>(first, to, count, step) },
+    }
+}
+
+/// # Safety
+///
+/// As [`WithinFn`], for a number of elements from the first on.
+#[inline(always)]
+unsafe fn apart<T: Copy>(first: *const u8, to: *mut T, count: usize, step: isize) {
+    for p in 0..count {
+        let from = first.wrapping_offset(p as isize * step).cast::<T>();
+        // SAFETY: an element that the caller vouches for.
+        let x = unsafe { from.read_unaligned() };
+        // SAFETY: as above.
+        unsafe { to.wrapping_add(p).write_unaligned(x) };
+    }
 }

@@ -43,7 +43,7 @@ pub(crate) use kinds::{ElementSize, NarrowFloat, Precision};
 pub(crate) use names::Routine;
 pub(crate) use peak::flops as peak_flops;
 pub(crate) use scan::advance as advance_scan;
-pub(crate) use tiles::{FunctionRoutines, GatherFn, OneF16, TileFn, Tiles, WithinFn};
+pub(crate) use tiles::{FunctionRoutines, GatherFn, OneF16, TileFn, Tiles};
 pub(crate) use weigh::{ROW, Scoring, Slopes, Weighed, differentiate, double, weigh};
 
 use crate::machine::InstructionSet;

@@ -2,7 +2,7 @@
 //! objects and files, and its address in this process.
 
 use super::kinds::{ElementSize, NarrowFloat, Precision};
-use super::{Tiles, narrow_float, one};
+use super::{Tiles, gather_within, narrow_float, one};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -96,7 +96,7 @@ impl Routine {
             Routine::Random => one::random as *const (),
             Routine::GatherRows(size) => tiles.gather_rows(size) as *const (),
             Routine::SumRows => tiles.sum_rows as *const (),
-            Routine::GatherWithin(size) => (tiles.gather_within)(size) as *const (),
+            Routine::GatherWithin(size) => gather_within::of_size(size) as *const (),
         };
         pointer as usize
     }

@@ -1,8 +1,6 @@
 //! The portable routines: the scalar definitions, one element at a time.
 
-use super::gather_rows::Portable;
-use super::gather_within::{self, Gather};
-use super::{FunctionRoutines, OneF16, Tiles, random, sum_rows};
+use super::{FunctionRoutines, OneF16, Tiles, gather_rows, random, sum_rows};
 use tracecast_ir::kernel::{Definition, PerFunction, half};
 
 /// Routines for any CPU.
@@ -17,8 +15,7 @@ pub(super) static TILES: Tiles = Tiles {
     one_f16: OneF16 { widen: widen_one, narrow: narrow_one, round: round_one },
     random: random::in_a_row,
     sum_rows: sum_rows::portable,
-    gather_rows: Portable::of_size,
-    gather_within: gather_within::of_size::<Portable>,
+    gather_rows: gather_rows::portable,
 };
 
 /// Maps `n` elements one by one.

@@ -27,19 +27,6 @@ pub(crate) type GatherFn = unsafe extern "C" fn(
     ld: usize,
 );
 
-/// Brings the elements of positions `low..high` of `n` to `dst`, where the other positions get the
-/// fill, an element in its low bits. That of position `p` is at `src + p * step`; only these and
-/// the memory between them have to be there. Nothing needs to be aligned.
-pub(crate) type WithinFn = unsafe extern "C" fn(
-    src: *const u8,
-    dst: *mut u8,
-    n: usize,
-    low: usize,
-    high: usize,
-    step: isize,
-    fill: u64,
-);
-
 /// The routines of one function.
 pub(crate) struct FunctionRoutines {
     /// Over a tile of f32.
@@ -88,8 +75,6 @@ pub(crate) struct Tiles {
     pub(crate) sum_rows: SumRowsFn,
     /// Copying strided rows, for each size of an element.
     pub(super) gather_rows: fn(ElementSize) -> GatherFn,
-    /// The same of a row of which some positions lie outside.
-    pub(super) gather_within: fn(ElementSize) -> WithinFn,
 }
 
 impl Tiles {

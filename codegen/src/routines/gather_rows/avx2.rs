@@ -1,18 +1,14 @@
 //! Blocks of elements of 2 and 4 bytes, transposed in registers.
 
-use super::{Block, ElementSize, Gather, GatherFn, Portable, deinterleave, gather};
+use super::{Block, ElementSize, GatherFn, deinterleave, gather};
 use core::arch::x86_64 as x86;
 
-/// The routines with AVX2.
-pub(in super::super) struct Avx2;
-
-impl Gather for Avx2 {
-    fn of_size(size: ElementSize) -> GatherFn {
-        match size {
-            ElementSize::Two => blocks::<u16>,
-            ElementSize::Four => blocks::<u32>,
-            ElementSize::One | ElementSize::Eight => Portable::of_size(size),
-        }
+/// The routine for elements of that size with AVX2.
+pub(in super::super) fn of_size(size: ElementSize) -> GatherFn {
+    match size {
+        ElementSize::Two => blocks::<u16>,
+        ElementSize::Four => blocks::<u32>,
+        ElementSize::One | ElementSize::Eight => super::portable(size),
     }
 }
 

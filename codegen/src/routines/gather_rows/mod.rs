@@ -5,21 +5,16 @@
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
 
-use super::gather_within::Gather;
 use super::{ElementSize, GatherFn};
 use std::ops::Range;
 
-/// The routines for any CPU.
-pub(super) struct Portable;
-
-impl Gather for Portable {
-    fn of_size(size: ElementSize) -> GatherFn {
-        match size {
-            ElementSize::One => plain::<u8>,
-            ElementSize::Two => plain::<u16>,
-            ElementSize::Four => plain::<u32>,
-            ElementSize::Eight => plain::<u64>,
-        }
+/// The routine for elements of that size on any CPU.
+pub(super) fn portable(size: ElementSize) -> GatherFn {
+    match size {
+        ElementSize::One => plain::<u8>,
+        ElementSize::Two => plain::<u16>,
+        ElementSize::Four => plain::<u32>,
+        ElementSize::Eight => plain::<u64>,
     }
 }
 
@@ -44,14 +39,8 @@ unsafe extern "C" fn plain<T: Copy>(
     let all = Block { src, dst, step, ld };
     // SAFETY: the caller's contract is that of `gather`, whose blocks have that number of elements.
     let block = |block| unsafe { elements::<T>(block, 0..8, 0..8) };
-    let double = 2 * size_of::<T>() as isize;
-    // A step that the compiler knows makes vectors of the loop.
-    match step == double {
-        // SAFETY: as above.
-        true => unsafe { gather::<T>(Block { step: double, ..all }, n, rows, block) },
-        // SAFETY: as above.
-        false => unsafe { gather::<T>(all, n, rows, block) },
-    }
+    // SAFETY: as above.
+    unsafe { gather::<T>(all, n, rows, block) }
 }
 
 /// Gathers `n` positions of each row, in blocks of eight by eight where these are full.
