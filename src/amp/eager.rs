@@ -108,8 +108,8 @@ impl EagerScaler {
 
     setters! {
         /// With PyTorch's behaviour in every case. Otherwise flags of several devices or optimizers
-        /// are joined to 0 or 1 where PyTorch adds them; a fused step is prevented by any flag that
-        /// is not zero; one without gradients is refused; a state that lacks an entry changes
+        /// are combined to 0 or 1 where PyTorch adds them; a fused step is prevented by any flag
+        /// that is not zero; one without gradients is refused; a state that lacks an entry changes
         /// nothing; a new scale may be an integer.
         parity(parity: bool) => parity = parity;
         /// For training whose parameters are divided among processes, as PyTorch's

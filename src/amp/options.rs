@@ -105,8 +105,8 @@ impl Default for ScalerSettings {
 impl ScalerSettings {
     setters! {
         /// With PyTorch's behaviour in every case: the flags of several optimizers are added where
-        /// they are joined to 0 or 1 otherwise, the scale has no floor and can reach zero, and its
-        /// first value is taken as it is.
+        /// they are combined to 0 or 1 otherwise, the scale has no floor and can reach zero, and
+        /// its first value is taken as it is.
         parity(parity: bool) => parity = parity;
         /// With a scale that never falls below this. Without this it stops at 2^-126, the last
         /// whose reciprocal is exact and finite.

@@ -54,7 +54,7 @@ pub struct JitCounters {
     pub evictions: u64,
     /// Programs that are kept.
     pub programs: usize,
-    /// The bytes that they take: code, numbers, and what one run at a time of each needs.
+    /// The bytes that they take: code, numbers, and what one run of each needs.
     pub bytes: usize,
     /// The time that compiling took, tracing included, added up over threads.
     pub compile_time: Duration,

@@ -292,8 +292,8 @@ impl Options {
         with_policies(policies: impl Into<Arc<PolicySet>>) => policies = Some(policies.into());
         /// With an observer of the program after each pass.
         observer(observer: impl Fn(&str, &Verified) + Send + Sync + 'static) => observer = Some(Arc::new(observer));
-        /// With a hook that is told before each phase of a compilation how far it is, and once at
-        /// the end. A program that is there already is not compiled, so it tells nothing.
+        /// With a hook that is called before each phase of a compilation with the progress, and
+        /// once at the end. A program that is compiled already calls nothing.
         ///
         /// ```
         /// use std::sync::{Arc, Mutex};
@@ -345,7 +345,7 @@ impl Options {
         /// With at most `programs` compiled programs in a [`Jit`](crate::Jit), at least one.
         programs(programs: usize) => programs = programs.max(1);
         /// With at most `bytes` bytes taken by the compiled programs of a [`Jit`](crate::Jit):
-        /// their code, their numbers, and what one run at a time of each needs. Those used longest
+        /// their code, their numbers, and what one run of each needs. Those used longest
         /// ago go, but never the one compiled last. Without a limit if not said.
         program_bytes(bytes: usize) => program_bytes = bytes;
         /// With programs refused whose runs need more than `bytes` bytes besides state, inputs and

@@ -154,8 +154,8 @@ impl TrainStep {
     /// ```
     ///
     /// # Errors
-    /// As [`run`](TrainStep::run), as far as that is known now; the rest is told by
-    /// [`StartedStep::finish`].
+    /// As [`run`](TrainStep::run), as far as that is known now; [`StartedStep::finish`] returns the
+    /// rest.
     pub fn start(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<StartedStep> {
         need_elements(inputs)?;
         Ok(StartedStep { started: self.jit.start(store, inputs)?, recipe: self.recipe.clone() })

@@ -5,7 +5,7 @@
 
 use super::groups;
 use super::im2col::Seen;
-use super::image::{Beside, Image, Places};
+use super::image::{Image, Places};
 use super::implicit_gemm::{Correlation, SideBySide, Stored};
 use super::micro::elementwise::{How, Lanes, Line};
 use super::micro::{Elementwise, Engine};
@@ -116,9 +116,8 @@ impl Correlation<'_> {
             scratch.steps.iter_mut().for_each(|at| *at *= E::LANES as isize);
             let mut batch = batches.start;
             while batch < batches.end {
-                let rest = side.count - batch % side.count;
-                let count = rest.min(batches.end - batch).min(E::LANES);
-                let beside = Beside { count, stride: side.stride, width: E::LANES };
+                let beside = side.vector(batch, batches.end, E::LANES);
+                let count = beside.count;
                 let [left, right] = at(batch);
                 let place = batch % side.count / E::LANES % kept;
                 let a = scratch.left.room::<E::Num>(size * kept).wrapping_add(place * size);

@@ -1,7 +1,7 @@
 //! Depthwise weight gradients of few columns: each lane of a vector holds one batch.
 
 use super::im2col::Seen;
-use super::image::{Beside, Image, Places};
+use super::image::{Image, Places};
 use super::implicit_gemm::{Correlation, SideBySide};
 use super::micro::elementwise::{How, Lanes, Tile};
 use super::micro::{Engine, Number};
@@ -55,9 +55,8 @@ impl Correlation<'_> {
         scratch.steps.iter_mut().for_each(|at| *at *= E::LANES as isize);
         let mut batch = batches.start;
         while batch < batches.end {
-            let rest = side.count - batch % side.count;
-            let count = rest.min(batches.end - batch).min(E::LANES);
-            let beside = Beside { count, stride: side.stride, width: E::LANES };
+            let beside = side.vector(batch, batches.end, E::LANES);
+            let count = beside.count;
             let [left, right] = at(batch);
             let sums = scratch.sums.zeroed::<E::Num>(2 * columns * E::LANES);
             let chains = sums.wrapping_add(columns * E::LANES);

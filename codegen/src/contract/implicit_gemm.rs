@@ -89,6 +89,14 @@ pub(crate) struct SideBySide {
     pub(crate) few: bool,
 }
 
+impl SideBySide {
+    /// The batches of a vector from one on, up to an end: those of its group that fit the lanes.
+    pub(super) fn vector(&self, batch: usize, end: usize, lanes: usize) -> Beside {
+        let rest = self.count - batch % self.count;
+        Beside { count: rest.min(end - batch).min(lanes), stride: self.stride, width: lanes }
+    }
+}
+
 /// A left operand that is ready. `step` is its stride along `k`, or `None` if packed in strips.
 #[derive(Clone, Copy)]
 pub(super) struct Ready<T> {

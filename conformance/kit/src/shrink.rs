@@ -17,7 +17,7 @@ const MOST_NODES: usize = 6;
 /// whole.
 pub(crate) fn smallest(graph: &Graph, agreement: Agreement, on: &Subject) -> String {
     let passes = on.reference().passes();
-    // Its lines are those of the kit.
+    // Without source lines: they would be those of the kit.
     let text = |graph| Printer { sources: false, ..Printer::FULL }.print(graph).trim().to_owned();
     let whole = || text(graph);
     let Some(pipeline) = standard(&passes).up_to(Place::NAME) else { return whole() };

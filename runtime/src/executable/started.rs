@@ -30,8 +30,8 @@ impl Executable {
     /// device, see [`submit`](Executable::submit).
     ///
     /// # Errors
-    /// As [`run`](Executable::run), as far as that is known now. How the step itself ends is told
-    /// by [`Started::finish`].
+    /// As [`run`](Executable::run), as far as that is known now. [`Started::finish`] returns the
+    /// fault of the step itself.
     pub fn start(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Started> {
         let Some(queue) = self.device.queue() else {
             return Ok(Started(How::Ended(self.run(store, inputs)?)));
@@ -59,9 +59,9 @@ impl Started {
     /// were started before it end before it, whichever is finished first.
     ///
     /// # Errors
-    /// Its fault, or that of a step in front of it, whose later calls on the store are not told
-    /// again: the store has what it had before the step that failed. If it takes too long: the step
-    /// then goes on being in flight.
+    /// Its fault, or that of a step in front of it: the store then has what it had before the step
+    /// that failed, and later calls on it do not return that fault again. If it takes too long: the
+    /// step then stays in flight.
     pub fn finish(self, store: &Store) -> Result<Outputs> {
         let (flight, names, outputs) = match self.0 {
             How::Ended(outputs) => return Ok(outputs),

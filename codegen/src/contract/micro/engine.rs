@@ -166,6 +166,7 @@ pub(in crate::contract) trait Elementwise:
     /// True if blocks of depthwise convolutions fill caches. Where products are slow, copying more
     /// often costs little, and the workspace stays small.
     const FILLS_CACHES: bool = true;
+
     /// True if a depthwise weight gradient reads elements of that dtype.
     fn sweeps(dtype: DType) -> bool {
         dtype == Self::Num::DTYPE || dtype == DType::BF16 && Self::reads(dtype)

@@ -465,7 +465,7 @@ unsafe fn by_cell<E: Engine, O: Outer<E::Vector>>(sizes: [usize; 2], of: &O) -> 
 /// Computes a tile of rows by vectors of columns: of a [`Strip`] up to [`Engine::ROWS`] by
 /// [`Engine::columns`], and so of [`Taps`]; of [`Spots`] up to [`Engine::SPOTS`] columns by two
 /// vectors of rows, or [`Engine::SPOTS_ALONE`] by one. Returns what [`Engine::pack`] does for
-/// columns read in place. Where sums may be subnormal, a row and a vector are taken at a time.
+/// columns read in place. Where sums may be subnormal, tiles are of one row by one vector.
 ///
 /// # Safety
 ///

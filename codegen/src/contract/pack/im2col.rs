@@ -1,4 +1,4 @@
-//! Packs patches straight into panels (implicit im2col), sixteen columns at a time.
+//! Packs patches straight into panels (implicit im2col), in blocks of sixteen columns.
 //!
 //! Sixteen columns, of stride one or two, are a few pieces of runs. Which lanes are in bounds
 //! depends on the position in the window alone. So masks are made once, and a channel takes a
