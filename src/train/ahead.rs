@@ -8,7 +8,7 @@ use std::iter;
 use std::sync::Arc;
 use tracecast_runtime::{Started, Store};
 
-/// A training step that need not have ended: see [`TrainStep::start`].
+/// A training step that need not have ended: see [`TrainStep::start`](super::TrainStep::start).
 pub struct StartedStep {
     pub(super) started: Started,
     pub(super) recipe: Arc<Recipe>,

@@ -5,7 +5,7 @@
 
 mod network;
 
-use network::{PATIENCE, chips, contents, on, settings, twin};
+use network::{Contents, PATIENCE, chips, contents, on, settings, twin};
 use sim_npu::{Injection, Npu, Point, Settings};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn ready() -> (TrainStep, Store, Arc<Npu>) {
 }
 
 /// The losses of the interpreter, and what its store has after each number of steps.
-fn expected() -> (Vec<f32>, Vec<Vec<(String, Vec<u8>)>>) {
+fn expected() -> (Vec<f32>, Vec<Contents>) {
     let (step, mut store) = (step(twin()), Store::new());
     step.init(&mut store, 7).unwrap();
     let mut after = vec![contents(&store)];

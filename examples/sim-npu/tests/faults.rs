@@ -6,7 +6,7 @@
 
 mod network;
 
-use network::{PATIENCE, chips, contents, eventually, f32s, on, settings, twin};
+use network::{Contents, PATIENCE, chips, contents, eventually, f32s, on, settings, twin};
 use sim_npu::{Counts, Injection, Npu, Point, Settings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ struct Case {
     fused: Verified,
     outputs: bool,
     /// What the store holds after a number of steps, by the interpreter.
-    after: Vec<Vec<(String, Vec<u8>)>>,
+    after: Vec<Contents>,
     /// What was issued up to the end of a number of steps, one waited for after another.
     issued: Vec<Counts>,
 }

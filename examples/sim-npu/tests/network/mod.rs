@@ -162,8 +162,10 @@ pub(crate) fn given<'a>(batch: &'a [(&'static str, Tensor)]) -> Vec<(&'a str, &'
     batch.iter().map(|(name, tensor)| (*name, tensor)).collect()
 }
 
-/// The bytes of all that a store has.
-pub(crate) fn contents(store: &Store) -> Vec<(String, Vec<u8>)> {
+/// Name and bytes of each value of a store.
+pub(crate) type Contents = Vec<(String, Vec<u8>)>;
+
+pub(crate) fn contents(store: &Store) -> Contents {
     store
         .iter()
         .map(|entry| entry.unwrap())
