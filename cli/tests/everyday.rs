@@ -167,19 +167,6 @@ fn u6_figures_of_the_readme_are_those_of_the_tool() {
     assert_eq!(heading(&readme), heading(&out));
 }
 
-#[test]
-fn the_readme_shows_what_explain_prints() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let readme = fs::read_to_string(root.join("README.md")).unwrap().replace("\r\n", "\n");
-    let (_, behind) = readme.split_once("$ tracecast explain ").unwrap();
-    let (shown, _) = behind.split_once("```").unwrap();
-    let (arguments, expected) = shown.split_once('\n').unwrap();
-    let mut explain = Command::new(env!("CARGO_BIN_EXE_tracecast"));
-    let explain = explain.current_dir(&root).arg("explain").args(arguments.split(' '));
-    let printed = String::from_utf8(explain.output().unwrap().stdout).unwrap();
-    assert!(printed.contains(expected), "{printed}");
-}
-
 /// The words of a line.
 fn squeezed(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()

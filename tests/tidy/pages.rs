@@ -157,6 +157,32 @@ fn idle_code(tree: &Tree) -> Vec<String> {
 }
 
 #[test]
+fn commands_of_pages_name_targets_that_exist() {
+    none("targets that do not exist", missing_targets(repository()));
+}
+
+/// What a command of a page calls by `--bench`, `--test` or `--example`, without a file.
+fn missing_targets(tree: &Tree) -> Vec<String> {
+    let mut missing = Vec::new();
+    for (page, text) in tree.ending("md").filter(|(path, _)| !path.contains("data/")) {
+        let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || c == '`').collect();
+        for pair in words.windows(2).filter(|pair| !["", "NAME"].contains(&pair[1])) {
+            let folder = match pair[0] {
+                "--bench" => "benches",
+                "--test" => "tests",
+                "--example" => "examples",
+                _ => continue,
+            };
+            let target = format!("{folder}/{}", pair[1]);
+            if ![".rs", "/main.rs"].iter().any(|ending| tree.has(&format!("{target}{ending}"))) {
+                missing.push(format!("{page}: {target}"));
+            }
+        }
+    }
+    missing
+}
+
+#[test]
 fn a_broken_link_and_an_unlisted_page_are_seen() {
     let tree = Tree::of(&[
         ("docs/SUMMARY.md", "[A](a.md) [B](guide/b.md)"),
@@ -170,6 +196,9 @@ fn a_broken_link_and_an_unlisted_page_are_seen() {
     let tree = tree.with("docs/guide/c.md", "[a](a.md)");
     assert_eq!(broken_links(&tree), ["docs/guide/c.md: a.md"]);
     assert_eq!(unlisted(&tree), ["guide/c.md"]);
+    let tree = tree.with("docs/guide/c.md", "`cargo bench --bench a` and `cargo test --test b`");
+    let tree = tree.with("benches/a/main.rs", "");
+    assert_eq!(missing_targets(&tree), ["docs/guide/c.md: tests/b"]);
 }
 
 #[test]
