@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test says what must hold, in its helpers too")]
 
 use std::sync::Arc;
-use tracecast::nn::{Context, Frozen, Linear, Relu, Sequential};
+use tracecast::nn::{Context, Frozen, Linear, Lstm, Relu, Sequential};
 use tracecast::prelude::*;
 use tracecast::runtime::npz;
 use tracecast::{Jit, Vectors, jit};
@@ -249,6 +249,51 @@ fn frozen_layers_are_kept() {
     let frozen = Sequential::new().named("a", Frozen(first)).named("r", Relu).named("b", second);
     assert_eq!(kept(trained), 0);
     assert!((32 * 48 * 4..=32 * 64 * 4).contains(&kept(frozen)));
+}
+
+struct Recurrent;
+
+impl Module for Recurrent {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        cx.apply("lstm", &Lstm::new(24, 40).batch_first(), x).0
+    }
+}
+
+/// A training step reads the weights of a recurrent layer at every position, and keeps them until
+/// it updates them. Programs that read them between the steps find what they are.
+#[test]
+fn recurrent_weights_are_kept_within_a_step() {
+    let evaluation = jit(Options::new(), |t| {
+        t.output("y", Recurrent.forward(&Context::evaluation(t), t.input("x")));
+    });
+    let trained = |options: Options, dtype: DType| {
+        let step = TrainStep::new(Recurrent, |t, model| {
+            model.forward(t.input("x")).mse_loss(t.input("y"), None)
+        });
+        let step = step.optimizer(Sgd::new(0.5)).options(options);
+        let step = if dtype == DType::F32 { step } else { step.autocast("cpu", dtype) };
+        let step = step.build().unwrap();
+        let mut store = Store::new();
+        step.init(&mut store, 0).unwrap();
+        let x = Tensor::randn([12, 48, 24], 1).unwrap();
+        let y = Tensor::randn([12, 48, 40], 2).unwrap();
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            seen.push(step.run(&mut store, &[("x", &x), ("y", &y)]).unwrap().loss);
+            // Often enough for a copy of its own.
+            for _ in 0..5 {
+                let y = evaluation.run(&mut store, &[("x", &x)]).unwrap()["y"].clone();
+                seen.push(y.to_f64s().iter().sum::<f64>() as f32);
+            }
+        }
+        (seen, step.jit().report().unwrap().kept_bytes)
+    };
+    for dtype in [DType::F32, DType::BF16] {
+        let (keeps, kept) = trained(Options::new(), dtype);
+        let (forgets, none) = trained(Options::new().keep_weights(false), dtype);
+        assert_eq!(keeps, forgets, "{dtype}");
+        assert!(kept > 0 && none == 0, "{dtype}: {kept}, {none}");
+    }
 }
 
 /// A module that is evaluated while it is trained is evaluated as it is.

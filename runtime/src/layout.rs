@@ -22,7 +22,7 @@ pub(crate) struct Layout {
     /// The state ports that are needed, in order; [`Place::State`] counts these.
     pub(crate) states: Vec<usize>,
     /// For each of these whether the program only reads it.
-    pub(crate) lasting: Vec<bool>,
+    pub(crate) only_read: Vec<bool>,
     /// For each of these whether a step or an output reads its memory.
     pub(crate) is_read: Vec<bool>,
     /// For each fresh buffer, the state it replaces (counted as in `states`) after the steps. Empty
@@ -35,17 +35,6 @@ pub(crate) struct Layout {
     /// Memory needed besides the state and the tensors that go in; the numbers that the program
     /// brings are part of it.
     pub(crate) peak_bytes: usize,
-}
-
-impl Layout {
-    /// True if it is state that the program only reads, or numbers of the program.
-    pub(crate) fn is_lasting(&self, operand: &Operand) -> bool {
-        match operand.place {
-            Place::State(i) => self.lasting[i],
-            Place::Data(_) => true,
-            _ => false,
-        }
-    }
 }
 
 /// One launch.
@@ -62,10 +51,12 @@ pub(crate) struct Operand {
     pub(crate) place: Place,
     pub(crate) bytes: usize,
     pub(crate) access: Access,
+    /// See [`Arg::lasting`](crate::Arg::lasting).
+    pub(crate) lasting: bool,
 }
 
 /// Where a value lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     /// At an offset of the arena.
     Arena(usize),
@@ -154,11 +145,12 @@ pub(crate) fn layout(parts: &Parts, schedule: &Schedule, able: Abilities) -> Lay
         fresh.iter().fold(0usize, |sum, s| sum.saturating_add(parts.bytes[states[*s]]));
     let data = parts.data.iter().map(|value| parts.bytes[*value]);
     let data_bytes = data.fold(0usize, usize::saturating_add);
-    let mut lasting = vec![true; states.len()];
+    let mut only_read = vec![true; states.len()];
     for state in parts.updates.iter().filter_map(|(port, _)| states.binary_search(port).ok()) {
-        lasting[state] = false;
+        only_read[state] = false;
     }
-    let steps: Vec<Step> = launches.into_iter().map(|launch| launch.into_step(parts)).collect();
+    let mut steps: Vec<Step> = launches.into_iter().map(|launch| launch.into_step(parts)).collect();
+    let first_write = mark_lasting(&mut steps, &only_read, in_place);
     let mut is_read = vec![false; states.len()];
     let operands = steps.iter().flat_map(|step| &step.operands).map(|operand| operand.place);
     for place in operands.chain(outputs.iter().copied()) {
@@ -166,19 +158,14 @@ pub(crate) fn layout(parts: &Parts, schedule: &Schedule, able: Abilities) -> Lay
             is_read[state] = true;
         }
     }
-    let writes = |operand: &Operand| match operand.place {
-        Place::State(_) => operand.access != Access::Read,
-        _ => false,
-    };
-    let first_write = steps.iter().position(|step| step.operands.iter().any(writes));
     Layout {
-        first_write: first_write.unwrap_or(steps.len()),
+        first_write,
         steps,
         arena,
         inputs,
         outputs,
         states,
-        lasting,
+        only_read,
         is_read,
         fresh,
         loans,
@@ -186,6 +173,40 @@ pub(crate) fn layout(parts: &Parts, schedule: &Schedule, able: Abilities) -> Lay
             .into_iter()
             .fold(0, usize::saturating_add),
     }
+}
+
+/// State that a step updates lasts until then if this number of launches read it before. A device
+/// makes something of it after a few reads, and has to use that often enough to gain by it; the
+/// weights of a recurrent network are read once or twice for each position.
+const MANY_READS: usize = 32;
+
+/// Marks operands as [lasting](crate::Arg::lasting): numbers of the program, state that it only
+/// reads, and state that many steps read before the first one writes it, if it is updated in place.
+/// Returns the first step that writes state; the number of steps if none does.
+fn mark_lasting(steps: &mut [Step], only_read: &[bool], in_place: bool) -> usize {
+    let mut reads = vec![0; only_read.len()];
+    let mut written_at = vec![steps.len(); only_read.len()];
+    for (number, step) in steps.iter().enumerate() {
+        for operand in &step.operands {
+            match operand.place {
+                Place::State(state) if operand.access == Access::Read => reads[state] += 1,
+                Place::State(state) => written_at[state] = written_at[state].min(number),
+                _ => {}
+            }
+        }
+    }
+    for (number, step) in steps.iter_mut().enumerate() {
+        for operand in &mut step.operands {
+            operand.lasting = match operand.place {
+                Place::State(state) if !only_read[state] => {
+                    in_place && reads[state] >= MANY_READS && number < written_at[state]
+                }
+                Place::State(_) | Place::Data(_) => true,
+                _ => false,
+            };
+        }
+    }
+    written_at.into_iter().min().unwrap_or(steps.len())
 }
 
 /// A step to be.
@@ -204,7 +225,7 @@ impl Launch {
                 (part.work, part.name.as_str(), part.line.clone(), operands)
             }
             Launch::Copy(from, to, bytes) => {
-                let operand = |place, access| Operand { place, bytes, access };
+                let operand = |place, access| Operand { place, bytes, access, lasting: false };
                 let operands = vec![operand(from, Access::Read), operand(to, Access::Write)];
                 (Work::Copy, "", Line::default(), operands)
             }
@@ -387,6 +408,7 @@ impl<'a> Placing<'a> {
             place: self.place(*v),
             bytes: self.parts.bytes[*v],
             access,
+            lasting: false,
         };
         let mut inputs: Vec<Operand> = Vec::with_capacity(step.inputs.len() + step.outputs.len());
         inputs.extend(step.inputs.iter().map(|v| operand(v, Access::Read)));

@@ -197,9 +197,10 @@ impl Options {
     ///
     /// A product of few rows takes less time to multiply by a weight than to bring it into the
     /// order and dtype for that. So programs that only read a weight, such as an evaluation, do it
-    /// once for as long as the weight stays the same; any change of it in the store is noticed.
-    /// Results do not depend on it. The copy takes less than twice the memory of the weight, mostly
-    /// as much or half, see [`Executable::kept_bytes`](crate::Executable::kept_bytes).
+    /// once for as long as the weight stays the same; any change of it in the store is noticed. A
+    /// training step does it once for a weight that it reads at every position. Results do not
+    /// depend on it. The copy takes less than twice the memory of the weight, mostly as much or
+    /// half, see [`Executable::kept_bytes`](crate::Executable::kept_bytes).
     ///
     /// ```
     /// use tracecast::prelude::*;

@@ -423,9 +423,10 @@ pub struct Arg {
     pub len: usize,
     /// What the kernel does with it.
     pub access: Access,
-    /// True if it is state that the program only reads, or numbers that it brings: as long as
-    /// [`Memory::version`] stays the same, so do the bytes, and what the device has made of them in
-    /// an earlier run is still right.
+    /// True if it is state that the program only reads, or reads often before it updates it, or
+    /// numbers that it brings: as long as [`Memory::version`] stays the same, each launch with this
+    /// operand finds the same bytes, and what the device has made of them in an earlier one is
+    /// still right.
     pub lasting: bool,
 }
 

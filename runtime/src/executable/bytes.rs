@@ -10,9 +10,9 @@ impl Executable {
         self.program.peak_bytes().saturating_add(self.kept_bytes)
     }
 
-    /// The bytes in which the device keeps what it makes of state that the program only reads, such
-    /// as packed weights, once it has been the same for some runs. So much is kept for each of the
-    /// last two stores that it ran on; threads that run it on the same memory share it.
+    /// The bytes in which the device keeps what it makes of [lasting](crate::Arg::lasting) state,
+    /// such as packed weights, once it has been the same for some launches. So much is kept for
+    /// each of the last two stores that it ran on; threads that run it on the same memory share it.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }

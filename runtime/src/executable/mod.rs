@@ -47,6 +47,7 @@ use inputs::{Given, Inputs};
 use kept::Kept;
 use load::Loaded;
 use smallvec::SmallVec;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -142,12 +143,14 @@ impl Executable {
     ) -> Self {
         let inputs = Inputs::of(&program.parts.ports);
         let output_names = program.parts.outputs.iter().map(|(name, _)| name.clone()).collect();
+        // Launches of one kernel on the same state share what the device keeps of it.
+        let mut known = HashSet::new();
         let keeps = |step: &Step| {
-            let lasting = |(i, operand)| program.layout.is_lasting(operand).then_some(i);
-            let lasting: Vec<usize> =
-                step.operands.iter().enumerate().filter_map(lasting).collect();
-            let kept = |kernel: usize| launches[kernel].kept_bytes(&lasting, &sizes[kernel]);
-            step.work.kernel().map_or(0, kept)
+            let lasting = step.operands.iter().enumerate().filter(|(_, operand)| operand.lasting);
+            let (lasting, places): (Vec<usize>, Vec<Place>) =
+                lasting.map(|(i, operand)| (i, operand.place)).unzip();
+            let kernel = step.work.kernel().filter(|kernel| known.insert((*kernel, places)));
+            kernel.map_or(0, |kernel| launches[kernel].kept_bytes(&lasting, &sizes[kernel]))
         };
         let kept_bytes = program.layout.steps.iter().map(keeps).fold(0, usize::saturating_add);
         let alone = program.ranks() == Some(1);
@@ -324,11 +327,14 @@ impl Executable {
             }
             ready => ready?,
         };
-        let lasting = &self.program.layout.lasting;
-        let written = states.iter().zip(lasting).filter(|(_, lasting)| !**lasting);
-        written.map(|(state, _)| state).chain(&workspace.fresh).for_each(Memory::changed);
+        let only_read = &self.program.layout.only_read;
+        let written = states.iter().zip(only_read).filter(|(_, only_read)| !**only_read);
+        let written = written.map(|(state, _)| state).chain(&workspace.fresh);
+        written.clone().for_each(Memory::changed);
         let tensor = |port: usize| given[port].map(|at| inputs[at].1);
         let result = self.step(&workspace, kept, &tensor, clock);
+        // Steps that read state before it was written may have left copies of this version.
+        written.for_each(Memory::changed);
         if result.is_ok() {
             for (fresh, state) in workspace.fresh.iter_mut().zip(&self.program.layout.fresh) {
                 let name = &self.program.parts.ports[self.program.layout.states[*state]].name;
@@ -342,11 +348,11 @@ impl Executable {
 
     /// The memory of a run.
     fn ready(&self, store: &mut Store, states: &mut Vec<Memory>) -> Result<Workspace> {
-        let Layout { states: ports, lasting, .. } = &self.program.layout;
+        let Layout { states: ports, only_read, .. } = &self.program.layout;
         states.clear();
-        for (&port, &lasting) in ports.iter().zip(lasting) {
+        for (&port, &only_read) in ports.iter().zip(only_read) {
             let Port { name, ty, .. } = &self.program.parts.ports[port];
-            states.push(store.memory(name, ty, &self.device, !lasting)?);
+            states.push(store.memory(name, ty, &self.device, !only_read)?);
         }
         let short = |error| self.short_of_memory(error);
         let mut workspace = self.workspace(states, None).map_err(short)?;

@@ -130,7 +130,7 @@ impl Executable {
         session: &mut Session,
         inputs: &[(&str, &Tensor)],
     ) -> Result<Outputs> {
-        if let Some(at) = self.program.layout.lasting.iter().position(|lasting| !lasting) {
+        if let Some(at) = self.program.layout.only_read.iter().position(|only_read| !only_read) {
             let port = &self.program.parts.ports[self.program.layout.states[at]];
             let why = "is replaced by the program, and weights are only read: run it on a store";
             return Err(Error::state(&port.name, why));

@@ -137,8 +137,7 @@ impl Executable {
         for step in &self.program.layout.steps {
             let arg = |operand: &Operand| {
                 let (memory, offset) = self.locate(operand.place, workspace, &binding);
-                let lasting = self.program.layout.is_lasting(operand);
-                let Operand { bytes: len, access, .. } = *operand;
+                let Operand { bytes: len, access, lasting, .. } = *operand;
                 Arg { memory: memory.clone(), offset, len, access, lasting }
             };
             let args: Vec<Arg> = step.operands.iter().map(arg).collect();

@@ -120,6 +120,14 @@ fn checked() -> Verified {
     })
 }
 
+/// Adds `a` to `b` forty times before it replaces `a` by the sum.
+fn repeated() -> Verified {
+    fused(|t| {
+        let [a, b] = ["a", "b"].map(|name| t.state(name, vector(3)));
+        t.update(a, (0..40).fold(b, |sum, _| launch(t, add(3, None), &[sum, a])[0]));
+    })
+}
+
 fn exchange() -> Verified {
     fused(|t| {
         let [a, b] = ["a", "b"].map(|name| t.state(name, vector(3)));
@@ -133,8 +141,9 @@ fn a_version_never_holds_two_things() {
     for infallible in [true, false] {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let device: Arc<dyn Device> = Arc::new(Watched { infallible, seen: seen.clone() });
-        let [reader, updater, checked, exchange] =
-            [reader(), updater(), checked(), exchange()].map(|graph| load(&graph, &device));
+        let [reader, updater, checked, repeated, exchange] =
+            [reader(), updater(), checked(), repeated(), exchange()]
+                .map(|graph| load(&graph, &device));
         let mut store = store(&[("a", &[1.0, 2.0, 3.0]), ("b", &[0.5, 0.25, 0.0])]);
         let mut random = 1u64;
         for step in 0..600 {
@@ -145,6 +154,7 @@ fn a_version_never_holds_two_things() {
                 1 => store.insert("b", value),
                 2 => drop(updater.run(&mut store, &[]).unwrap()),
                 3 => drop(exchange.run(&mut store, &[]).unwrap()),
+                6 => drop(repeated.run(&mut store, &[]).unwrap()),
                 4 => {
                     let (mut other, before) = (Store::new(), state(&store, "a"));
                     store.transfer("a", &mut other, "c").unwrap();
@@ -166,9 +176,10 @@ fn a_version_never_holds_two_things() {
     }
 }
 
-/// Only state lasts that a program does not update, and what is kept of it counts.
+/// State lasts that a program does not update, or reads often before, and what is kept of it counts
+/// once for each kernel.
 #[test]
-fn what_lasts_is_state_that_is_only_read() {
+fn what_lasts_is_state_that_is_read_only_or_often() {
     let device: Arc<dyn Device> = Arc::new(Watched { infallible: true, seen: Arc::default() });
     let kept = |graph: &Verified| {
         let program = load(graph, &device);
@@ -183,4 +194,8 @@ fn what_lasts_is_state_that_is_only_read() {
         [kept(&reader()), kept(&updater()), kept(&of_input), kept(&exchange())],
         [20, 10, 10, 0]
     );
+    // `a` and `b` in the first launch, `a` in those between, `a` no more where it is written.
+    assert_eq!(kept(&repeated()), 30);
+    let fallible: Arc<dyn Device> = Arc::new(Watched { infallible: false, seen: Arc::default() });
+    assert_eq!(load(&repeated(), &fallible).kept_bytes(), 10);
 }
