@@ -5,7 +5,7 @@
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
-use tracecast::nn::{LayerNorm, Linear, Relu, Sequential};
+use tracecast::nn::{Context, LayerNorm, Linear, Lstm, Relu, Sequential};
 use tracecast::prelude::*;
 
 #[global_allocator]
@@ -53,6 +53,30 @@ fn training(dtype: DType) -> usize {
         let done = step.run(&mut store, &[("x", &x), ("y", &y)]).unwrap();
         assert!(done.loss.is_finite());
     })
+}
+
+/// A step of training whose recurrent weights are packed anew in each.
+fn recurrent() -> usize {
+    let step = TrainStep::new(Recurrent, |t, model| {
+        model.forward(t.input("x")).mse_loss(t.input("y"), None)
+    });
+    let step = step.optimizer(Sgd::new(0.1)).options(one_thread()).build().unwrap();
+    let mut store = Store::new();
+    step.init(&mut store, 0).unwrap();
+    let [x, y] = [24, 40].map(|width| Tensor::rand([40, 12, width], 1).unwrap());
+    let count = allocations(|| {
+        step.run(&mut store, &[("x", &x), ("y", &y)]).unwrap();
+    });
+    assert!(step.jit().report().unwrap().kept_bytes > 0);
+    count
+}
+
+struct Recurrent;
+
+impl Module for Recurrent {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        cx.apply("lstm", &Lstm::new(24, 40), x).0
+    }
 }
 
 /// A program whose input and result are lent to it, and one whose new state cannot be written in
@@ -161,6 +185,7 @@ fn a_step_allocates_nothing_after_the_first() {
         ("training in f32", training(DType::F32)),
         ("training in bf16", training(DType::BF16)),
         ("training in f16", training(DType::F16)),
+        ("recurrent training", recurrent()),
         ("lending", lending()),
         ("inference", inference()),
     ];

@@ -92,6 +92,9 @@ struct State {
     /// True while a thread packs.
     is_packing: bool,
     copy: Option<Arc<Copy>>,
+    /// The one before it, if bindings still had it when it was replaced: they let go of it in their
+    /// next run, and the one after `copy` is made in its room.
+    before: Option<Arc<Copy>>,
 }
 
 /// A packed copy.
@@ -255,7 +258,11 @@ impl Shared {
             _ if state.runs < RUNS || state.is_packing => Way::Without,
             _ => {
                 state.is_packing = true;
-                Way::Pack(state.copy.take())
+                let earlier = match state.copy.take() {
+                    Some(copy) if Arc::strong_count(&copy) == 1 => Some(copy),
+                    copy => std::mem::replace(&mut state.before, copy),
+                };
+                Way::Pack(earlier)
             }
         }
     }
