@@ -11,7 +11,7 @@ pub(crate) const DIRECTIONS: [&str; 3] = ["forward", "input", "weight"];
 /// A convolution of the list.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
-    network: &'static str,
+    pub(crate) network: &'static str,
     pub(crate) channels: [usize; 2],
     pub(crate) size: usize,
     pub(crate) kernel: usize,

@@ -41,6 +41,8 @@ mod x86;
 pub use code::listing::{PlanStage, PlanTarget, plan_stages, plan_text};
 #[cfg(feature = "versus")]
 pub use contract::versus::gemm_f32;
+#[cfg(feature = "regret")]
+pub use contract::without::{Choice, choose_without};
 pub use device::{CpuDevice, CpuOptions};
 pub use machine::{Machine, Vectors};
 pub use roofline::{measure_flops, measure_limits};

@@ -6,6 +6,7 @@ use super::micro::avx512::Avx512F32;
 use super::micro::gemv::{self, Gemv, ROWS_OF_PAIRS};
 use super::operand::Scratch;
 use super::pack::{Lines, room, strips};
+use super::without::{Choice, is_without};
 use super::{Chosen, Finish, Load, Schedule, Work};
 use crate::machine::InstructionSet;
 use smallvec::smallvec;
@@ -32,6 +33,7 @@ impl Work<'_> {
     fn is_along<E: Gemv>(&self, b: &Lines) -> bool {
         let [rows, columns] = [&self.rows, &self.cols].map(|range| range.len());
         let fits = rows <= E::VECTORS.len() && columns >= E::COLUMNS && self.k > 0;
+        let fits = fits && !is_without(Choice::Gemv);
         fits && b.along == 1 && b.round.is_none() && E::transposes(b.dtype)
     }
 

@@ -51,6 +51,7 @@ mod weight_grad_blocking;
 mod weight_grad_operand;
 mod weight_grad_part;
 mod weight_grad_right;
+pub(crate) mod without;
 mod work;
 mod workspace;
 mod workspace_size;
@@ -87,6 +88,7 @@ use smallvec::smallvec;
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
+use without::{Choice, is_without};
 use work::{NARROW, Work};
 
 /// Columns from which packing a left operand with long strides pays.
@@ -289,7 +291,8 @@ impl Work<'_> {
         let lies = |a: &Lines| {
             let far = a.across.unsigned_abs().max(a.along.unsigned_abs()) * size_of::<E::Num>();
             let is_packed_better = far > FAR_APART && self.cols.len() >= MANY_COLUMNS;
-            E::DEPTH == 1 && a.round.is_none() && a.dtype == E::Num::DTYPE && !is_packed_better
+            let is_number = a.round.is_none() && a.dtype == E::Num::DTYPE;
+            E::DEPTH == 1 && is_number && !is_packed_better && !is_without(Choice::InPlace)
         };
         self.a.in_memory().filter(lies)
     }
@@ -349,7 +352,8 @@ impl Work<'_> {
         let is_whole = self.k.is_multiple_of(E::DEPTH);
         let is_whole = is_whole && (E::DEPTH == 1 || self.k <= CONTRACT_BLOCK);
         let fits = |b: &Lines| is_whole && b.across == 1 && b.round.is_none() && E::reads(b.dtype);
-        self.b.in_memory().filter(|b| (few_rows || stays(b)) && fits(b))
+        let is_cheap = |b: &Lines| (few_rows || stays(b)) && !is_without(Choice::InPlace);
+        self.b.in_memory().filter(|b| is_cheap(b) && fits(b))
     }
 
     /// Packs the right operand for some columns and steps, or returns it in place.

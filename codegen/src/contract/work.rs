@@ -3,6 +3,7 @@
 use super::operand::{Operand, Source};
 use super::prefetch::Prefetch;
 use super::sink::Sink;
+use super::without::{Choice, is_without};
 use crate::machine::Cpu;
 use std::ops::Range;
 
@@ -44,7 +45,10 @@ impl<'a> Work<'a> {
         [a, b]: [&Source<'a>; 2],
         prefetched: &'a [Prefetch],
     ) -> Self {
-        let traded = !b.is_packed() && cols.len() <= FEW_COLUMNS && rows.len() > cols.len();
+        let traded = !b.is_packed()
+            && cols.len() <= FEW_COLUMNS
+            && rows.len() > cols.len()
+            && !is_without(Choice::Swap);
         // A line is a row of the left operand or a column of the right one.
         let (a, b) =
             (Operand { source: *a, columns: false }, Operand { source: *b, columns: true });

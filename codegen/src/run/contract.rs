@@ -15,6 +15,7 @@ use super::packed_weights::{PackedOperand, Packing, Place};
 use super::thread_grid::{Cut, cut};
 use super::weight_grad::OverPositions;
 use super::{Invocation, Slots};
+use crate::contract::without::{Choice, is_without};
 use crate::contract::{self as products, PIECE, Panels, Prefetch, Seen, Shared, Source, Workspace};
 use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};
@@ -44,7 +45,9 @@ impl Driver {
     /// The first driver that takes the contraction: weight gradients along lines, other weight
     /// gradients, convolutions, then any product.
     pub(super) fn of(contract: &BoundContract, cpu: &Cpu) -> Driver {
-        if let Some(lines) = WindowLines::of(contract) {
+        if is_without(Choice::Drivers) {
+            Driver::Product
+        } else if let Some(lines) = WindowLines::of(contract) {
             Driver::Lines(lines)
         } else if let Some(positions) = OverPositions::of(contract, cpu) {
             Driver::Positions(positions)

@@ -7,6 +7,7 @@ use super::factors::{from_first, operand, seen, source};
 use super::max_abs::with_places;
 use super::memory::{self, Address, Operand};
 use super::thread_grid::parts;
+use crate::contract::without::{Choice, is_without};
 use crate::contract::{Correlation, Image, Seen, Shared, SideBySide, Source, Stored, Workspace};
 use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};
@@ -85,7 +86,7 @@ impl Images {
         let (in_pairs, singly) = (joined.as_ref().map(cost), cost(&image));
         let least = in_pairs.map_or(singly, |cost| cost.min(singly));
         let across = image.across(cpu, contract.acc, sizes, all_bf16);
-        let across = across.filter(|across| across.cost < least);
+        let across = across.filter(|across| across.cost < least && !is_without(Choice::Channels));
         let pairs =
             if across.is_some() { all_bf16 } else { in_pairs.is_some_and(|cost| cost < singly) };
         let least = across.as_ref().map_or(least, |across| across.cost);
@@ -104,7 +105,8 @@ impl Images {
         let all = batch.iter().product::<usize>() * n;
         let few = across.is_none() && m >= MANY_ROWS && all <= FEW_IN_ALL;
         let few = few && right.is_packed_fast(instructions);
-        if beside.is_none() && !depthwise && (few || !is_better) {
+        let is_packed = (few || !is_better) && !is_without(Choice::Packing);
+        if beside.is_none() && !depthwise && is_packed {
             return None;
         }
         let left = match left {
