@@ -321,11 +321,12 @@ impl Transposed<'_> {
 unsafe fn sum<E: Engine>(lines: Alternating<E::Num>, columns: usize) {
     let vectors = columns.div_ceil(E::LANES);
     // The last columns come first: those before them overwrite what is written past the row before.
-    for first in (0..vectors).step_by(MOST_VECTORS).rev() {
+    let together = <E::Singly as Elementwise>::ALTERNATING;
+    for first in (0..vectors).step_by(together).rev() {
         let at = first * E::LANES;
         let from = lines.from.wrapping_add(at);
         let sums = lines.sums.wrapping_add(lines.bytes(2 * at));
-        let some = (vectors - first).min(MOST_VECTORS);
+        let some = (vectors - first).min(together);
         // SAFETY: the caller's contract.
         unsafe { E::Singly::run(Vectors::<E::Singly>(some, &Alternating { from, sums, ..lines })) };
     }

@@ -209,24 +209,7 @@ fn add<T: Vector, const V: usize, const L: usize>(
     }
 }
 
-/// [`product`], vector by vector, for wide lines, where the start of a line costs little. The last
-/// vectors come first: earlier ones overwrite what was stored beyond a line's end.
-///
-/// # Safety
-///
-/// The CPU must have the vector. What `vectors` vectors of even columns and as many of odd ones
-/// read must be readable, and their sums writable.
-#[inline(always)]
-unsafe fn singly<T: Interleave>(vectors: usize, s: &Alternating<T::Num>) {
-    for first in (0..vectors).rev().map(|v| v * T::LANES) {
-        let from = s.from.wrapping_add(first);
-        let sums = s.sums.wrapping_add(s.bytes(2 * first));
-        // SAFETY: the caller's contract.
-        unsafe { product::<T, 1>(&Alternating { from, sums, ..*s }) };
-    }
-}
-
-/// Up to [`MOST_VECTORS`] vectors of even columns, and as many of odd ones.
+/// Up to [`Elementwise::ALTERNATING`] vectors of even columns, and as many of odd ones.
 pub(in crate::contract) struct Vectors<'a, E: Elementwise>(
     pub(in crate::contract) usize,
     pub(in crate::contract) &'a Alternating<E::Num>,
@@ -240,15 +223,10 @@ impl<E: Elementwise> Microkernel for Vectors<'_, E> {
         macro_rules! sum {
             ($($vectors:literal)*) => {
                 match self.0 {
-                    $($vectors => {
-                        if const { $vectors <= E::ALTERNATING } {
-                            // SAFETY: the caller vouches for these vectors.
-                            unsafe { product::<E::Vector, $vectors>(self.1) }
-                        } else {
-                            // SAFETY: as above.
-                            unsafe { singly::<E::Vector>($vectors, self.1) }
-                        }
-                    })*
+                    // SAFETY: the caller vouches for these vectors.
+                    $($vectors if const { $vectors <= E::ALTERNATING } => unsafe {
+                        product::<E::Vector, $vectors>(self.1)
+                    },)*
                     vectors => unreachable!("{vectors} vectors are too many"),
                 }
             };
