@@ -145,8 +145,9 @@ impl Correlation<'_> {
                     weights: unsafe { std::slice::from_raw_parts(weights, self.k) },
                     sums: sums.map(|to| to.wrapping_add((line - lines.start) * to_line)),
                     line: step * to_line as isize,
+                    rounds: dtype == DType::BF16,
                 };
-                let is_bf16 = [from.dtype, dtype].map(|dtype| dtype == DType::BF16);
+                let is_bf16 = from.dtype == DType::BF16;
                 match self.cpu.instructions {
                     // SAFETY: the caller's contract, and the room for sums.
                     InstructionSet::Avx512 => unsafe {

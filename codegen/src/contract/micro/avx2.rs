@@ -130,7 +130,7 @@ fn interleaved_f64(even: x86::__m256d, odd: x86::__m256d) -> [x86::__m256d; 2] {
 /// Rounds sums of bf16 products to bf16 in their high halves. Their NaNs have low halves of zero.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn nearest_without_nan(sums: x86::__m256) -> x86::__m256i {
+fn nearest_without_nan(sums: x86::__m256) -> x86::__m256i {
     let bits = x86::_mm256_castps_si256(sums);
     let odd = x86::_mm256_and_si256(x86::_mm256_srli_epi32::<16>(bits), x86::_mm256_set1_epi32(1));
     x86::_mm256_add_epi32(x86::_mm256_add_epi32(bits, x86::_mm256_set1_epi32(0x7fff)), odd)
@@ -249,19 +249,26 @@ impl Sight<x86::__m256> for Same {
     }
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn apart(from: *const u8, there: There) -> [x86::__m256; 2] {
+    unsafe fn apart<const TWO: bool>(
+        [low, high]: [*const u8; 2],
+        there: There,
+    ) -> [x86::__m256; 2] {
         // SAFETY: the caller vouches for the elements that are there.
-        let low = unsafe { some(from, there.mask) };
+        let low = unsafe { some(low, there.mask) };
         // SAFETY: as above.
-        let high = unsafe { some(from.wrapping_add(32), there.mask >> 8) };
+        let high = unsafe { some(high, there.mask >> 8) };
         let [even, odd] = parities(low, high);
         [in_quarters(even), in_quarters(odd)]
     }
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn even(from: *const u8, there: There, next: x86::__m256) -> x86::__m256 {
+    unsafe fn even<const TWO: bool>(
+        from: [*const u8; 2],
+        there: There,
+        next: x86::__m256,
+    ) -> x86::__m256 {
         // SAFETY: the caller vouches for the elements that are there.
-        let first = unsafe { some(from, there.mask & 1) };
+        let first = unsafe { some(from[0], there.mask & 1) };
         let order = x86::_mm256_setr_epi32(0, 0, 1, 2, 3, 4, 5, 6);
         x86::_mm256_blend_ps::<1>(x86::_mm256_permutevar8x32_ps(next, order), first)
     }
@@ -291,11 +298,14 @@ impl Sight<x86::__m256> for Bf16 {
     }
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn apart(from: *const u8, there: There) -> [x86::__m256; 2] {
+    unsafe fn apart<const TWO: bool>(
+        [low, high]: [*const u8; 2],
+        there: There,
+    ) -> [x86::__m256; 2] {
         // SAFETY: the caller vouches for a row in bounds, of eight elements or more.
-        let low = unsafe { eight_by(from, there.by[0]) };
+        let low = unsafe { eight_by(low, there.by[0]) };
         // SAFETY: as above.
-        let high = unsafe { eight_by(from.wrapping_add(16), there.by[1]) };
+        let high = unsafe { eight_by(high, there.by[1]) };
         widened(x86::_mm256_set_m128i(high, low))
     }
 }

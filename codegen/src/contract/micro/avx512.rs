@@ -3,11 +3,10 @@
 use super::super::im2col::{Runs, Seen};
 use super::super::pack::cells::{self, Cells};
 use super::super::pack::im2col::Through;
-use super::super::pack::loads::One;
+use super::super::pack::loads::{One, even, load};
 use super::super::pack::{Alternate, Elements, Lines, Rows, avx512, im2col, x86 as avx2};
 use super::avx2::vector;
 use super::cell::{Bf16, Cell, F16, Same, Sight, There};
-use super::depthwise::avx512::Loads;
 use super::engine::{Elementwise, Engine, Microkernel};
 use super::vector::{Interleave, Vector};
 use crate::routines::nearest_bf16;
@@ -99,31 +98,80 @@ impl Cell<x86::__m512> for F16 {
     }
 }
 
-/// Elements of depthwise convolutions, of one plane.
-macro_rules! sight {
-    ($cell:ty, $loads:ty) => {
-        impl Sight<x86::__m512> for $cell {
-            #[inline(always)]
-            unsafe fn side_by_side(from: *const u8, there: There) -> x86::__m512 {
-                // SAFETY: the caller's contract; engines of AVX-512 have BW and VL.
-                unsafe { <$loads>::side_by_side([from; 2], false, there.mask as u16) }
-            }
-            #[inline(always)]
-            unsafe fn apart(from: *const u8, there: There) -> [x86::__m512; 2] {
-                // SAFETY: as above.
-                unsafe { <$loads>::apart([from; 2], false, there.mask) }
-            }
-            #[inline(always)]
-            unsafe fn even(from: *const u8, there: There, next: x86::__m512) -> x86::__m512 {
-                // SAFETY: as above.
-                unsafe { <$loads>::even([from; 2], false, there.mask, next) }
-            }
+/// Read in place of an element out of bounds.
+static ZERO: f32 = 0.0;
+
+impl Sight<x86::__m512> for Same {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn side_by_side(from: *const u8, there: There) -> x86::__m512 {
+        // SAFETY: the caller's contract.
+        unsafe { load::<cells::F32>(from, there.mask as u16) }
+    }
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn apart<const TWO: bool>(
+        [low, high]: [*const u8; 2],
+        there: There,
+    ) -> [x86::__m512; 2] {
+        // SAFETY: the caller's contract.
+        let low = unsafe { load::<cells::F32>(low, there.mask as u16) };
+        // SAFETY: the caller's contract.
+        let high = unsafe { load::<cells::F32>(high, (there.mask >> 16) as u16) };
+        let even = even();
+        let odd = x86::_mm512_or_si512(even, x86::_mm512_set1_epi32(1));
+        [even, odd].map(|order| x86::_mm512_permutex2var_ps(low, order, high))
+    }
+    /// Unaligned vectors cross cache lines, so all lanes but the first come from `next`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn even<const TWO: bool>(
+        from: [*const u8; 2],
+        there: There,
+        next: x86::__m512,
+    ) -> x86::__m512 {
+        let order = x86::_mm512_set_epi32(14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0);
+        let next = x86::_mm512_permutexvar_ps(order, next);
+        let one = |half: usize| {
+            let is_there = there.mask >> (16 * half) & 1 != 0;
+            let from = if is_there { from[half].cast() } else { &raw const ZERO };
+            // SAFETY: the caller's contract: an element that is there, or zero.
+            unsafe { x86::_mm_load_ss(from) }
+        };
+        let even = x86::_mm512_mask_broadcastss_ps(next, 1, one(0));
+        if !TWO {
+            return even;
         }
-    };
+        x86::_mm512_mask_broadcastss_ps(even, 1 << 8, one(1))
+    }
 }
 
-sight!(Same, cells::F32);
-sight!(Bf16, cells::Bf16);
+impl Sight<x86::__m512> for Bf16 {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn side_by_side(from: *const u8, there: There) -> x86::__m512 {
+        // SAFETY: the caller's contract.
+        unsafe { load::<cells::Bf16>(from, there.mask as u16) }
+    }
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn apart<const TWO: bool>(from: [*const u8; 2], there: There) -> [x86::__m512; 2] {
+        let both = if !TWO {
+            // SAFETY: the caller's contract.
+            unsafe { x86::_mm512_maskz_loadu_epi16(there.mask, from[0].cast()) }
+        } else {
+            let mask = there.mask as u16;
+            // SAFETY: the caller's contract.
+            let low = unsafe { x86::_mm256_maskz_loadu_epi16(mask, from[0].cast()) };
+            let mask = (there.mask >> 16) as u16;
+            // SAFETY: the caller's contract.
+            let high = unsafe { x86::_mm256_maskz_loadu_epi16(mask, from[1].cast()) };
+            x86::_mm512_inserti64x4::<1>(x86::_mm512_castsi256_si512(low), high)
+        };
+        let odd = x86::_mm512_and_si512(both, x86::_mm512_set1_epi32(0xffff << 16));
+        [x86::_mm512_slli_epi32::<16>(both), odd].map(|bits| x86::_mm512_castsi512_ps(bits))
+    }
+}
 
 impl Sight<x86::__m512d> for Same {}
 

@@ -1,6 +1,6 @@
 //! Loads of elements of one dtype as a vector of accumulators' numbers.
 
-use super::vector::Vector;
+use super::vector::{Number, Vector, unrolled};
 use std::ops::Range;
 
 /// Loads elements of one dtype as a vector.
@@ -81,14 +81,15 @@ pub(in crate::contract) struct There {
 }
 
 impl There {
-    /// Masks `count` elements from `from` on. `there` is the range in bounds, of eight or more.
+    /// Masks `count` elements from `from` on. `there` is the range in bounds, for AVX2 of eight or
+    /// more.
     pub(super) fn of(there: &Range<isize>, from: isize, count: usize) -> There {
         let before = |end: isize| ((1u64 << (end - from).clamp(0, count as isize)) - 1) as u32;
         let mask = before(there.end) & !before(there.start);
         There {
             mask,
             #[cfg(target_arch = "x86_64")]
-            by: [from, from + 8].map(|from| from.clamp(there.start, there.end - 8) - from),
+            by: [from, from + 8].map(|from| from.min(there.end - 8).max(there.start) - from),
         }
     }
 }
@@ -107,20 +108,21 @@ pub(in crate::contract) trait Sight<V: Vector>: Cell<V> {
             return unsafe { Self::load(from, 0) };
         }
         // SAFETY: the caller's contract.
-        unsafe { one_by_one::<V, Self>(from, there.mask, 1) }
+        unsafe { one_by_one::<V, Self>([from; 2], there.mask, 1) }
     }
 
-    /// Loads twice as many, deinterleaved: those at even places, and those at odd ones.
+    /// Loads a vector of elements from each address, deinterleaved: those at even places, and those
+    /// at odd ones. The addresses are of `TWO` rows, or of adjacent halves of one.
     ///
     /// # Safety
     ///
     /// `from` must be readable for the elements that are there.
     #[inline(always)]
-    unsafe fn apart(from: *const u8, there: There) -> [V; 2] {
+    unsafe fn apart<const TWO: bool>(from: [*const u8; 2], there: There) -> [V; 2] {
         [0, 1].map(|odd| {
-            let (from, mask) = (from.wrapping_add(odd * Self::BYTES), there.mask >> odd);
+            let from = from.map(|from| from.wrapping_add(odd * Self::BYTES));
             // SAFETY: the caller's contract.
-            unsafe { one_by_one::<V, Self>(from, mask, 2) }
+            unsafe { one_by_one::<V, Self>(from, there.mask >> odd, 2) }
         })
     }
 
@@ -130,10 +132,40 @@ pub(in crate::contract) trait Sight<V: Vector>: Cell<V> {
     ///
     /// `from` must be readable for the elements that are there.
     #[inline(always)]
-    unsafe fn even(from: *const u8, there: There, _next: V) -> V {
+    unsafe fn even<const TWO: bool>(from: [*const u8; 2], there: There, _next: V) -> V {
         // SAFETY: the caller's contract.
-        let [even, _] = unsafe { Self::apart(from, there) };
+        let [even, _] = unsafe { Self::apart::<TWO>(from, there) };
         even
+    }
+
+    /// Loads the input of each of `K` taps, 3 or 5, for outputs of stride `S`, 1 or 2. At stride 2
+    /// addresses are as in [`Sight::apart`], at stride 1 the second is not read.
+    ///
+    /// # Safety
+    ///
+    /// `from` must be readable for the elements of each tap that are there.
+    #[inline(always)]
+    unsafe fn taps<const K: usize, const S: usize, const TWO: bool>(
+        from: [*const u8; 2],
+        there: &[There; K],
+    ) -> [V; K] {
+        let from = |c: usize| from.map(|from| from.wrapping_add(c * Self::BYTES));
+        let mut seen = [V::splat(<V::Num as Number>::ZERO); K];
+        unrolled!(c of 0 1 2 3 4 => {
+            if c < K && S == 1 {
+                // SAFETY: the caller's contract.
+                seen[c] = unsafe { Self::side_by_side(from(c)[0], there[c]) };
+            } else if c < K && c % 2 == 1 {
+                // SAFETY: the caller's contract.
+                [seen[c], seen[c + 1]] = unsafe { Self::apart::<TWO>(from(c), there[c]) };
+            }
+        });
+        if S == 2 {
+            // The first tap of a window is the third of the window before it.
+            // SAFETY: the caller's contract.
+            seen[0] = unsafe { Self::even::<TWO>(from(0), there[0], seen[2]) };
+        }
+        seen
     }
 }
 
@@ -143,12 +175,17 @@ pub(in crate::contract) trait Sight<V: Vector>: Cell<V> {
 ///
 /// `from` must be readable for the elements whose bit is set.
 #[inline(always)]
-unsafe fn one_by_one<V: Vector, C: Cell<V> + ?Sized>(from: *const u8, mask: u32, step: usize) -> V {
+unsafe fn one_by_one<V: Vector, C: Cell<V> + ?Sized>(
+    from: [*const u8; 2],
+    mask: u32,
+    step: usize,
+) -> V {
     // As many as the widest vectors have.
     let mut cells = [0u64; 16];
     let to = cells.as_mut_ptr().cast::<u8>();
     for lane in (0..V::LANES).filter(|lane| mask >> (lane * step) & 1 != 0) {
-        let from = from.wrapping_add(lane * step * C::BYTES);
+        let at = lane * step;
+        let from = from[at / V::LANES].wrapping_add(at % V::LANES * C::BYTES);
         // SAFETY: an element that is there, and a place for it.
         unsafe { to.wrapping_add(lane * C::BYTES).copy_from_nonoverlapping(from, C::BYTES) };
     }

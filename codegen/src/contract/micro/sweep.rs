@@ -4,7 +4,7 @@
 //! is loaded once for each position across, for all lines that read it. So an accumulator takes its
 //! products in the order of lines, and nine run in parallel.
 
-use super::super::prefetch::{LINE, prefetch_l1};
+use super::super::prefetch::{prefetch_bytes, prefetch_l1};
 use super::cell::{Sight, There};
 use super::engine::{Elementwise, Microkernel};
 use super::vector::{Number, Vector};
@@ -99,12 +99,11 @@ unsafe fn rows<V: Vector, C: Sight<V>, const S: usize, const P: usize, const Q: 
     window: usize,
     strip: Strip,
 ) {
-    let lines = s.lines;
     // Lines before the current one that read the same row.
     let before = (TAPS - 1 - P) / S;
     // In `from..to` all these lines exist and their rows are in bounds.
-    let line = |row: isize| (row - s.first).clamp(0, (lines * S) as isize) as usize;
-    let from = line(s.there.start).div_ceil(S).max(before).min(lines);
+    let line = |row: isize| (row - s.first).clamp(0, (s.lines * S) as isize) as usize;
+    let from = line(s.there.start).div_ceil(S).max(before).min(s.lines);
     let to = (line(s.there.end) / S).max(from);
     let chain = |t: usize, c: usize| s.chains.wrapping_add((t * TAPS + c) * s.ld + window);
     let zero = V::splat(<V::Num as Number>::ZERO);
@@ -127,7 +126,7 @@ unsafe fn rows<V: Vector, C: Sight<V>, const S: usize, const P: usize, const Q: 
         // SAFETY: the caller's contract; all lines and rows are there.
         unsafe { step.take::<C, S, P, Q>(s, strip, y, true) };
     }
-    for y in to..lines + before {
+    for y in to..s.lines + before {
         // SAFETY: the caller's contract.
         unsafe { step.take::<C, S, P, Q>(s, strip, y, false) };
     }
@@ -178,22 +177,11 @@ impl<V: Vector> Step<V> {
             let mut seen = [V::splat(<V::Num as Number>::ZERO); TAPS];
             if is_whole || s.there.contains(&row) {
                 let row = s.plane.wrapping_offset(row * s.row + strip.first * C::BYTES as isize);
-                let from = |c: usize| row.wrapping_add(c * C::BYTES);
-                for line in (0..V::LANES * S * C::BYTES).step_by(LINE) {
-                    prefetch_l1(from(1).wrapping_offset(s.ahead[0] + line as isize));
-                }
-                if S == 1 {
-                    for (c, seen) in seen.iter_mut().enumerate() {
-                        // SAFETY: elements of a row that are there.
-                        *seen = unsafe { C::side_by_side(from(c), strip.seen[c]) };
-                    }
-                } else {
-                    // The first position of a window is the last one of the window before it.
-                    // SAFETY: as above.
-                    let [even, odd] = unsafe { C::apart(from(1), strip.seen[1]) };
-                    // SAFETY: as above.
-                    seen = [unsafe { C::even(from(0), strip.seen[0], odd) }, even, odd];
-                }
+                let ahead = row.wrapping_offset(C::BYTES as isize + s.ahead[0]);
+                prefetch_bytes(ahead, V::LANES * S * C::BYTES);
+                let both = [row, row.wrapping_add(V::LANES * C::BYTES)];
+                // SAFETY: elements of a row that are there.
+                seen = unsafe { C::taps::<TAPS, S, false>(both, &strip.seen) };
             }
             for (t, sums) in self.sums.iter_mut().enumerate() {
                 if t % S == phase && (is_whole || y.wrapping_sub(t / S) < lines) {

@@ -55,3 +55,15 @@ pub(in crate::contract) trait Interleave: Vector {
         unreachable!("the engine does not alternate bf16")
     }
 }
+
+/// An unrolled loop, so that vectors which its index selects stay in registers.
+macro_rules! unrolled {
+    ($i:ident of $($number:literal)* => $body:block) => {
+        $({
+            let $i: usize = $number;
+            $body
+        })*
+    };
+}
+
+pub(super) use unrolled;
