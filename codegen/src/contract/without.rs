@@ -1,6 +1,11 @@
 //! Choices of schedules that a bench switches off, to compare what is chosen with what else is
 //! correct (feature `regret`). Without the feature all of them are on.
 
+#![cfg_attr(
+    not(feature = "regret"),
+    allow(dead_code, unreachable_pub, reason = "without the feature there is no bench")
+)]
+
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A choice that prefers one schedule to another by what it costs.
@@ -25,7 +30,6 @@ static WITHOUT: AtomicU8 = AtomicU8::new(0);
 
 /// Switches choices off in this process, and all others on: while programs are compiled and while
 /// they run.
-#[cfg_attr(not(feature = "regret"), allow(dead_code, reason = "only a bench calls it"))]
 pub fn choose_without(choices: &[Choice]) {
     let bits = choices.iter().fold(0, |bits, choice| bits | *choice as u8);
     WITHOUT.store(bits, Ordering::Relaxed);

@@ -94,7 +94,9 @@ impl Row<Avx2F32, 3, 2, 1> for Same {
     #[inline(always)]
     unsafe fn store([to, ..]: &Sums, _: usize, [sums]: [V; 1], _: bool) {
         // SAFETY: the caller's contract.
-        unsafe { in_quarters(sums).store(to.cast()) }
+        let sums = unsafe { in_quarters(sums) };
+        // SAFETY: the caller's contract.
+        unsafe { sums.store(to.cast()) }
     }
 }
 

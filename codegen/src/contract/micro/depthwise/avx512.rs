@@ -71,8 +71,9 @@ impl<C: Sight<V>, const K: usize, const S: usize, const N: usize, const TWO: boo
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn put(to: *mut u8, mask: u16, sums: V, rounds: bool) {
     if rounds {
+        let rounded = to_bf16(sums);
         // SAFETY: the caller's contract.
-        unsafe { x86::_mm256_mask_storeu_epi16(to.cast(), mask, to_bf16(sums)) }
+        unsafe { x86::_mm256_mask_storeu_epi16(to.cast(), mask, rounded) }
     } else {
         // SAFETY: the caller's contract.
         unsafe { x86::_mm512_mask_storeu_ps(to.cast(), mask, sums) }
