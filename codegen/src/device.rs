@@ -7,7 +7,7 @@ use crate::error::{Error, no_scratch, with_memory};
 use crate::machine::{Cpu, Machine, Vectors};
 use crate::plan::numbers::Numbers;
 use crate::plan::{self, BoundDispatch};
-use crate::run::{self, AllPacked, Invocation, Need, PackedWeights, Packing, Slots};
+use crate::run::{self, AllPacked, Driver, Invocation, Need, PackedWeights, Packing, Slots};
 use crate::status;
 use crate::target::{Target, target};
 use crate::threads::Team;
@@ -326,12 +326,14 @@ impl Launch for Loaded {
         let machine = &self.shared.machine;
         let need = Need::of(&program, &dispatch, machine, packing.as_ref());
         let room = run::room(&dispatch, machine).map(|bytes| self.room(bytes)).transpose()?;
+        let driver = run::driver(&dispatch, machine);
         let kept = packing.map(|packing| self.shared.packed.of(packing, (code, &names), args));
         Ok(Box::new(BoundKernel {
             kernel: self.kernel.clone(),
             sizes: names,
             program,
             dispatch,
+            driver,
             shared: self.shared.clone(),
             places,
             kept,
@@ -393,6 +395,7 @@ struct BoundKernel {
     sizes: SmallVec<[i64; 4]>,
     program: Arc<Program>,
     dispatch: BoundDispatch,
+    driver: Option<Driver>,
     shared: Arc<Shared>,
     places: Places,
     kept: Option<PackedWeights>,
@@ -489,12 +492,14 @@ impl BoundKernel {
         let Shared { machine, team, .. } = &*self.shared;
         let program = &*self.program;
         let (dispatch, status) = (&self.dispatch, &status);
-        let room = self.room.as_ref();
+        let (driver, room) = (self.driver.as_ref(), self.room.as_ref());
         let invocation =
             Invocation { program, dispatch, machine, team, operands, prepared, room, status };
         match &self.kept {
-            Some(kept) => kept.with(|to| invocation.pack(to), |packed| invocation.run(packed)),
-            None => invocation.run(None),
+            Some(kept) => {
+                kept.with(|to| invocation.pack(to), |packed| invocation.run(driver, packed))
+            }
+            None => invocation.run(driver, None),
         }
         match status::raised(status) {
             None => Ok(()),

@@ -33,7 +33,7 @@ type EpilogueOperand = contract::EpilogueOperand<i64>;
 const ROWS_WITHOUT_KEEPING: usize = 128;
 
 /// Which driver runs a contraction.
-pub(super) enum Driver {
+pub(crate) enum Driver {
     Lines(WindowLines),
     Positions(OverPositions),
     Images(Images),
@@ -63,14 +63,15 @@ impl Driver {
 pub(super) fn run(
     contract: &BoundContract,
     invocation: &Invocation<'_>,
+    driver: Option<&Driver>,
     kept: Option<&PackedOperand>,
 ) {
     let (operands, machine) = (invocation.operands, invocation.machine);
-    match Driver::of(contract, &machine.cpu) {
-        Driver::Lines(lines) => return lines.run(contract, invocation),
-        Driver::Positions(positions) => return positions.run(contract, invocation),
-        Driver::Images(images) => return images.run(contract, invocation),
-        Driver::Product => {}
+    match driver {
+        Some(Driver::Lines(lines)) => return lines.run(contract, invocation),
+        Some(Driver::Positions(positions)) => return positions.run(contract, invocation),
+        Some(Driver::Images(images)) => return images.run(contract, invocation),
+        Some(Driver::Product) | None => {}
     }
     let together = match kept {
         Some(_) => Together::none(contract),

@@ -17,7 +17,7 @@ use tracecast_ir::DType;
 type FactorSource = contract::FactorSource<i64>;
 
 /// A contraction over lines of windows.
-pub(super) struct WindowLines {
+pub(crate) struct WindowLines {
     lines: LinesOfWindows,
     /// How the right operand is seen in the first batch, and the left one if that is seen as well.
     right: Seen,

@@ -39,7 +39,7 @@ const FEW_IN_ALL: usize = 256;
 const MANY_ROWS: usize = 64;
 
 /// A contraction over images.
-pub(super) struct Images {
+pub(crate) struct Images {
     /// How the right operand is seen, and the left one if that is seen as well.
     right: Seen,
     left: Option<Seen>,

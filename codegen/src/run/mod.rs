@@ -28,6 +28,7 @@ mod thread_grid;
 mod transposed;
 mod weight_grad;
 
+pub(crate) use contract::Driver;
 pub(crate) use copy::BoundCopy;
 pub(crate) use invocation::Invocation;
 pub(crate) use memory::Slots;
@@ -96,6 +97,18 @@ pub(crate) fn packing(
     }
 }
 
+/// What runs a contraction, chosen once for a binding; `None` for another form.
+pub(crate) fn driver(dispatch: &BoundDispatch, machine: &Machine) -> Option<Driver> {
+    match dispatch {
+        Dispatch::Contract(contract) => Some(Driver::of(contract, &machine.cpu)),
+        Dispatch::Nest(_)
+        | Dispatch::Scatter(_)
+        | Dispatch::Lines(_)
+        | Dispatch::Attention(_)
+        | Dispatch::Transposed(_) => None,
+    }
+}
+
 /// True if a run is cut into parts for several threads.
 pub(crate) fn is_shared(dispatch: &BoundDispatch, machine: &Machine) -> bool {
     let parts = match dispatch {
@@ -122,12 +135,12 @@ impl Invocation<'_> {
         }
     }
 
-    /// Runs the kernel, with what an earlier run has kept.
+    /// Runs the kernel, by its driver and with what an earlier run has kept.
     #[inline]
-    pub(crate) fn run(&self, kept: Option<&PackedOperand>) {
+    pub(crate) fn run(&self, driver: Option<&Driver>, kept: Option<&PackedOperand>) {
         match self.dispatch {
             Dispatch::Nest(nest) => nest::run(nest, self),
-            Dispatch::Contract(contract) => contract::run(contract, self, kept),
+            Dispatch::Contract(contract) => contract::run(contract, self, driver, kept),
             Dispatch::Scatter(scatter) => scatter::run(scatter, self),
             Dispatch::Lines(lines) => lines::run(lines, self),
             Dispatch::Attention(attention) => attention::run(attention, self),

@@ -37,7 +37,7 @@ const SOME_BLOCKS: usize = 4;
 const FEW_BYTES: usize = 1 << 20;
 
 /// A contraction over positions.
-pub(super) struct OverPositions {
+pub(crate) struct OverPositions {
     channels: Channels,
     /// How the right operand is seen, and the left one if that is seen as well.
     right: Seen,
