@@ -175,9 +175,9 @@ pub(crate) fn layout(parts: &Parts, schedule: &Schedule, able: Abilities) -> Lay
     }
 }
 
-/// State that a step updates lasts until then if this number of launches read it before. A device
-/// makes something of it after a few reads, and has to use that often enough to gain by it; the
-/// weights of a recurrent network are read once or twice for each position.
+/// The least reads of a state in a step for which it lasts until the step updates it. A device
+/// makes a copy after a few reads, and gains only if it uses the copy often. A recurrent network
+/// reads its weights once or twice for each position.
 const MANY_READS: usize = 32;
 
 /// Marks operands as [lasting](crate::Arg::lasting): numbers of the program, state that it only
