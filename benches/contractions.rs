@@ -10,6 +10,8 @@
 //! name contains `PART`; the part `large` stands for those that are too large for tests, in all
 //! transpositions by turns.
 
+#[path = "support/operands.rs"]
+mod operands;
 #[path = "support/product.rs"]
 mod product;
 #[path = "support/programs.rs"]
@@ -36,12 +38,7 @@ struct Work {
 impl Work {
     fn new(shape: Shape, dtype: DType) -> Self {
         let graph = product::graph(shape, dtype);
-        let mut store = Store::new();
-        for (seed, port) in graph.ports().iter().enumerate() {
-            let numbers = Tensor::randn(port.ty.shape.clone(), seed as u64);
-            let numbers = numbers.and_then(|x| x.cast(dtype)).expect("a size that fits");
-            store.insert(&port.name, numbers);
-        }
+        let (store, _) = operands::random(&graph, dtype);
         let options = programs::written(Options::new().threads(1).keep_weights(false));
         let program = compile(graph, &options).expect("code");
         Work { program, store }

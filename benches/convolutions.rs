@@ -16,6 +16,8 @@
 
 #[path = "support/convolution.rs"]
 mod convolution;
+#[path = "support/operands.rs"]
+mod operands;
 #[path = "support/peer.rs"]
 mod peer;
 #[path = "support/programs.rs"]
@@ -26,7 +28,7 @@ mod vectors;
 use convolution::{DIRECTIONS, DTYPES, Shape};
 use std::collections::BTreeMap;
 use tracecast::prelude::*;
-use tracecast::{Executable, compile, ir, measure_flops};
+use tracecast::{Executable, compile, measure_flops};
 
 /// Rounds unless the command line says otherwise.
 const ROUNDS: usize = 5;
@@ -56,16 +58,7 @@ struct Work {
 impl Work {
     fn new(shape: Shape, batch: usize, direction: &str, dtype: DType, threads: usize) -> Self {
         let graph = shape.graph(batch, direction, dtype);
-        let (mut store, mut inputs) = (Store::new(), Vec::new());
-        for (seed, port) in graph.ports().iter().enumerate() {
-            let numbers = Tensor::randn(port.ty.shape.clone(), seed as u64);
-            let numbers = numbers.and_then(|x| x.cast(dtype));
-            let numbers = numbers.expect("a size that fits");
-            match port.role {
-                ir::Role::Input => inputs.push((port.name.clone(), numbers)),
-                _ => store.insert(&port.name, numbers),
-            }
-        }
+        let (store, inputs) = operands::random(&graph, dtype);
         let options = programs::written(Options::new().threads(threads).vectors(vectors::named()));
         let program = compile(graph, &options).expect("code");
         Work { program, store, inputs }

@@ -12,6 +12,8 @@
 #[path = "support/convolution.rs"]
 #[allow(dead_code, reason = "the sizes are random here")]
 mod convolution;
+#[path = "support/operands.rs"]
+mod operands;
 #[path = "support/product.rs"]
 #[allow(dead_code, reason = "the sizes are random here")]
 mod product;
@@ -21,7 +23,7 @@ mod vectors;
 use convolution::DIRECTIONS;
 use tracecast::prelude::*;
 use tracecast::runtime::{Outputs, Timing};
-use tracecast::{Executable, Graph, compile, ir};
+use tracecast::{Executable, Graph, compile};
 use tracecast_codegen::{Choice, choose_without};
 
 /// Cases unless the command line says otherwise.
@@ -102,15 +104,7 @@ struct Candidate {
 impl Candidate {
     fn new(graph: &Graph, dtype: DType, without: &'static [Choice]) -> Self {
         choose_without(without);
-        let (mut store, mut inputs) = (Store::new(), Vec::new());
-        for (seed, port) in graph.ports().iter().enumerate() {
-            let numbers = Tensor::randn(port.ty.shape.clone(), seed as u64);
-            let numbers = numbers.and_then(|x| x.cast(dtype)).expect("a size that fits");
-            match port.role {
-                ir::Role::Input => inputs.push((port.name.clone(), numbers)),
-                _ => store.insert(&port.name, numbers),
-            }
-        }
+        let (store, inputs) = operands::random(graph, dtype);
         let options = Options::new().threads(1).keep_weights(false).vectors(vectors::named());
         let program = compile(graph.clone(), &options).expect("code");
         Candidate { without, program, store, inputs }

@@ -24,7 +24,7 @@ const POLICY: &str =
     "tables = [\"torch-cpu\"]\n\n[[rule]]\nop = \"softmax\"\npolicy = \"lower_precision_fp\"\n";
 
 /// What stands on a page for a thing of the reader's, and what it is here.
-const PLACES: [(&str, &str); 14] = [
+const PLACES: [(&str, &str); 15] = [
     ("FILE", "examples/mlp.tc"),
     ("FILE.npz", "labelled.npz"),
     ("FILE.svg", "loss.svg"),
@@ -39,6 +39,7 @@ const PLACES: [(&str, &str); 14] = [
     ("x.npz", "labelled.npz"),
     // The tool alone has no such device, and no test needs ten seconds.
     ("npu", "cpu"),
+    ("npu:0", "cpu"),
     ("10", "0.1"),
 ];
 
@@ -166,9 +167,9 @@ fn commands_of_the_pages_run_and_print_what_is_shown() {
     let mut pages: Vec<String> = guide
         .map(|entry| format!("docs/guide/{}", entry.unwrap().file_name().to_str().unwrap()))
         .collect();
-    pages.extend(
-        ["README.md", "docs/autocast.md", "docs/codegen.md", "docs/pytorch.md"].map(str::to_owned),
-    );
+    let others = ["autocast", "codegen", "contractions", "devices", "pytorch"];
+    pages.extend(others.map(|page| format!("docs/{page}.md")));
+    pages.push("README.md".to_owned());
     pages.sort();
     let (mut done, mut with_lines, mut faults) = (BTreeSet::new(), 0, String::new());
     for Shown { place, command, lines } in pages.iter().flat_map(|page| commands(page)) {

@@ -175,13 +175,11 @@ pub(crate) fn layout(parts: &Parts, schedule: &Schedule, able: Abilities) -> Lay
     }
 }
 
-/// The least reads of a state in a step for which it lasts until the step updates it. A device
-/// makes a copy after a few reads, and gains only if it uses the copy often. A recurrent network
-/// reads its weights once or twice for each position.
+/// A state that a step updates lasts until then if the step reads it this often, as a recurrent
+/// network reads its weights. A device copies it after a few reads, and gains by many later ones.
 const MANY_READS: usize = 32;
 
-/// Marks operands as [lasting](crate::Arg::lasting): numbers of the program, state that it only
-/// reads, and state that many steps read before the first one writes it, if it is updated in place.
+/// Marks [lasting](crate::Arg::lasting) operands; of updated state only if that happens in place.
 /// Returns the first step that writes state; the number of steps if none does.
 fn mark_lasting(steps: &mut [Step], only_read: &[bool], in_place: bool) -> usize {
     let mut reads = vec![0; only_read.len()];

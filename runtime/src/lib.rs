@@ -8,7 +8,7 @@
 //!   inside their memory;
 //! * while a kernel runs nothing else reads or writes its operands, and only an operand with
 //!   [`Access::Update`] is given twice;
-//! * the bytes of [lasting](Arg::lasting) operands change only together with [`Memory::version`];
+//! * a [lasting](Arg::lasting) operand has the same bytes at each launch of one [`Memory::version`];
 //! * a kernel has names in its sizes only where the device takes such kernels
 //!   ([`Device::takes_sizes`]); [`Launch::bind`] gives them values;
 //! * kernels of one step run in the order they are launched, inside [`Device::run_step`] unless the

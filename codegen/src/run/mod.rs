@@ -97,7 +97,7 @@ pub(crate) fn packing(
     }
 }
 
-/// What runs a contraction, chosen once for a binding; `None` for another form.
+/// What runs a contraction, which does not change after it is bound; `None` for another form.
 pub(crate) fn driver(dispatch: &BoundDispatch, machine: &Machine) -> Option<Driver> {
     match dispatch {
         Dispatch::Contract(contract) => Some(Driver::of(contract, &machine.cpu)),

@@ -424,9 +424,8 @@ pub struct Arg {
     /// What the kernel does with it.
     pub access: Access,
     /// True if it is state that the program only reads, or reads often before it updates it, or
-    /// numbers that it brings: as long as [`Memory::version`] stays the same, each launch with this
-    /// operand finds the same bytes, and what the device has made of them in an earlier one is
-    /// still right.
+    /// numbers that it brings. Launches that find the same [`Memory::version`] find the same bytes:
+    /// what the device has made of them in an earlier one is still right.
     pub lasting: bool,
 }
 

@@ -143,14 +143,17 @@ impl Executable {
     ) -> Self {
         let inputs = Inputs::of(&program.parts.ports);
         let output_names = program.parts.outputs.iter().map(|(name, _)| name.clone()).collect();
-        // Launches of one kernel on the same state share what the device keeps of it.
+        // Launches of a kernel share copies of a state: two of one that changes in each run.
         let mut known = HashSet::new();
+        let changes = |at: &Place| matches!(at, Place::State(i) if !program.layout.only_read[*i]);
         let keeps = |step: &Step| {
             let lasting = step.operands.iter().enumerate().filter(|(_, operand)| operand.lasting);
             let (lasting, places): (Vec<usize>, Vec<Place>) =
                 lasting.map(|(i, operand)| (i, operand.place)).unzip();
+            let copies = 1 + usize::from(places.iter().any(changes));
             let kernel = step.work.kernel().filter(|kernel| known.insert((*kernel, places)));
-            kernel.map_or(0, |kernel| launches[kernel].kept_bytes(&lasting, &sizes[kernel]))
+            let kept = |kernel: usize| launches[kernel].kept_bytes(&lasting, &sizes[kernel]);
+            kernel.map_or(0, kept).saturating_mul(copies)
         };
         let kept_bytes = program.layout.steps.iter().map(keeps).fold(0, usize::saturating_add);
         let alone = program.ranks() == Some(1);
