@@ -142,8 +142,8 @@ impl Candidate {
     }
 }
 
-/// The regret of a case with its fastest candidate's schedules; `None` if there is but one.
-fn regret(name: &str, graph: &Graph, dtype: DType) -> Option<(f64, Vec<String>)> {
+/// The regret of a case, with the chosen schedules and the fastest; `None` if there is but one.
+fn regret(name: &str, graph: &Graph, dtype: DType) -> Option<(f64, [Vec<String>; 2])> {
     let mut candidates: Vec<(Candidate, Vec<String>)> = Vec::new();
     for without in CANDIDATES {
         let candidate = Candidate::new(graph, dtype, without);
@@ -152,7 +152,7 @@ fn regret(name: &str, graph: &Graph, dtype: DType) -> Option<(f64, Vec<String>)>
             candidates.push((candidate, schedules));
         }
     }
-    let [(chosen, _), others @ ..] = &mut candidates[..] else { return None };
+    let [(chosen, own), others @ ..] = &mut candidates[..] else { return None };
     let results = chosen.results();
     let once = (0..3).map(|_| chosen.run(1)).fold(f64::INFINITY, f64::min);
     let times = ((ROUND / once).ceil() as usize).clamp(1, 2000);
@@ -164,7 +164,7 @@ fn regret(name: &str, graph: &Graph, dtype: DType) -> Option<(f64, Vec<String>)>
     let first = timed.next()?;
     let (_, fastest, schedules) = timed.fold(first, |a, b| if b.0 < a.0 { b } else { a });
     let rounds = (0..ROUNDS).map(|_| chosen.run(times) / fastest.run(times));
-    Some((rounds.fold(f64::INFINITY, f64::min), schedules.clone()))
+    Some((rounds.fold(f64::INFINITY, f64::min), [own.clone(), schedules.clone()]))
 }
 
 #[allow(clippy::print_stdout, reason = "the table is what a bench is for")]
@@ -175,9 +175,10 @@ fn main() {
     let mut all: Vec<f64> = Vec::new();
     while all.len() < count {
         let (name, graph, dtype) = case(&mut random);
-        let Some((regret, fastest)) = regret(&name, &graph, dtype) else { continue };
+        let Some((regret, schedules)) = regret(&name, &graph, dtype) else { continue };
         if regret > 1.1 {
-            println!("{regret:.2}  {name}: {}", fastest.join(" | "));
+            let [chosen, fastest] = schedules.map(|lines| lines.join(" | "));
+            println!("{regret:.2}  {name}\n  chosen  {chosen}\n  fastest {fastest}");
         }
         all.push(regret);
     }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `benches/peers/models.py` runs the same networks in PyTorch, in turn with this bench
-//! (`--turns`).
+//! (`--turns`). `VECTORS=avx2` takes other instructions than the machine's best.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is a program of its own")]
 
@@ -23,6 +23,8 @@ mod networks;
 mod tagger;
 mod transformers;
 mod unet;
+#[path = "../support/vectors.rs"]
+mod vectors;
 
 use std::process::ExitCode;
 use tracecast::DType;

@@ -3,12 +3,13 @@
 use crate::Asked;
 use crate::memory;
 use crate::networks::Network;
+use crate::vectors;
 use serde_json::{Value, json};
 use std::io::BufRead;
 use std::time::{Duration, Instant};
 use tracecast::nn::Model;
 use tracecast::prelude::*;
-use tracecast::{Limits, Outputs, Profile, Result, Vectors, measure_limits};
+use tracecast::{Limits, Outputs, Profile, Result, measure_limits};
 
 /// The learning rate of AdamW; its other settings are PyTorch's.
 const RATE: f64 = 1e-4;
@@ -40,6 +41,7 @@ impl Stepper {
         network.start(&mut store);
         let Network { model, batch, loss } = network;
         let options = Options::new()
+            .vectors(vectors::named())
             .threads(asked.threads)
             .store_all(asked.store_all)
             .plan_memory(!asked.recorded_order);
@@ -149,7 +151,7 @@ pub(crate) fn run(asked: &Asked) -> Result<()> {
     line["min_ms"] = json!(times[0]);
     line["rounds"] = json!(times.len());
     if asked.profile {
-        let limits = measure_limits(asked.threads, Vectors::Native);
+        let limits = measure_limits(asked.threads, vectors::named());
         let profile = stepper.profile(asked.rounds, limits)?;
         println!("{profile}");
         line["in_kernels_ms"] = json!(ms(profile.in_kernels()));

@@ -12,6 +12,8 @@ use crate::machine::InstructionSet;
 use smallvec::smallvec;
 use tracecast_ir::DType;
 
+/// Columns for each row from which rows are worth packing that are not contiguous along `k`.
+const ENOUGH_COLUMNS: usize = 128;
 /// Columns per call of the epilogue.
 pub(super) const TOGETHER: usize = 1024;
 
@@ -32,7 +34,9 @@ impl Work<'_> {
     /// True if the engine transposes such columns for these rows.
     fn is_along<E: Gemv>(&self, b: &Lines) -> bool {
         let [rows, columns] = [&self.rows, &self.cols].map(|range| range.len());
-        let fits = rows <= E::VECTORS.len() && columns >= E::COLUMNS && self.k > 0;
+        let fits = rows <= E::VECTORS.len() && columns >= E::COLUMNS && 2 * self.k >= E::LANES;
+        let is_row_by_row = self.a.in_memory().is_none_or(|a| a.along == 1);
+        let fits = fits && (is_row_by_row || columns >= ENOUGH_COLUMNS * rows);
         let fits = fits && !is_without(Choice::Gemv);
         fits && b.along == 1 && b.round.is_none() && E::transposes(b.dtype)
     }

@@ -62,7 +62,7 @@ pub(crate) use attend::{
 pub(crate) use depthwise_transposed::{Placed, Transposed};
 pub(crate) use depthwise_weight_grad::{LinesOfWindows, OverLines};
 pub(crate) use im2col::{Axis, Bound, MOST_BOUNDS, Seen};
-pub(crate) use image::Image;
+pub(crate) use image::{Image, ProductSizes};
 pub(crate) use implicit_gemm::{Correlation, SideBySide, Stored};
 pub(crate) use operand::{Scratch, Source};
 pub(crate) use pack_weights::{keep, workspace_to_keep};

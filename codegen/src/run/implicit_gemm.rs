@@ -8,7 +8,9 @@ use super::max_abs::with_places;
 use super::memory::{self, Address, Operand};
 use super::thread_grid::parts;
 use crate::contract::without::{Choice, is_without};
-use crate::contract::{Correlation, Image, Seen, Shared, SideBySide, Source, Stored, Workspace};
+use crate::contract::{
+    Correlation, Image, ProductSizes, Seen, Shared, SideBySide, Source, Stored, Workspace,
+};
 use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};
 use crate::threads::part;
@@ -31,12 +33,6 @@ const FEW_COLUMNS: usize = 64;
 const SOME_BATCHES: usize = 4;
 /// Those with more columns are for no more steps than this.
 const FEW_STEPS: usize = 512;
-
-/// Rows of so few columns in all are shared among threads, which with images share columns, and
-/// pack all rows each.
-const FEW_IN_ALL: usize = 256;
-/// Rows from which on it pays.
-const MANY_ROWS: usize = 64;
 
 /// A contraction over images.
 pub(crate) struct Images {
@@ -79,13 +75,15 @@ impl Images {
         let instructions = cpu.instructions;
         let all_bf16 = factors.iter().all(|factor| factor.values() == DType::BF16);
         let all_bf16 = all_bf16 && cpu.pairs;
-        let sizes = [m, n, k];
         let joined = (all_bf16 && m > 1).then(|| image.clone().joined()).flatten();
         let widened = contract.acc == DType::F32 && windows.round.is_none();
-        let cost = |image: &Image| image.cost(sizes, instructions, widened);
+        let stored = n.is_multiple_of(LANES) && stored(contract, cpu).is_some();
+        let batches = batch.iter().product();
+        let sizes = ProductSizes { batches, m, n, k, widened, stored };
+        let cost = |image: &Image| image.cost(&sizes, instructions);
         let (in_pairs, singly) = (joined.as_ref().map(cost), cost(&image));
         let least = in_pairs.map_or(singly, |cost| cost.min(singly));
-        let across = image.across(cpu, contract.acc, sizes, all_bf16);
+        let across = image.across(cpu, contract.acc, &sizes, all_bf16);
         let across = across.filter(|across| across.cost < least && !is_without(Choice::Channels));
         let pairs =
             if across.is_some() { all_bf16 } else { in_pairs.is_some_and(|cost| cost < singly) };
@@ -99,13 +97,10 @@ impl Images {
         let is_few = beside.is_some_and(|side| side.few);
         let of = (windows.dtype, windows.round);
         let period = batch[shared..].iter().product();
-        let several = period < batch.iter().product();
+        let several = period < batches;
         let depthwise = m == 1 && !is_few && image.is_depthwise(cpu, contract.acc, of, several);
         let beside = beside.filter(|_| !depthwise);
-        let all = batch.iter().product::<usize>() * n;
-        let few = across.is_none() && m >= MANY_ROWS && all <= FEW_IN_ALL;
-        let few = few && right.is_packed_fast(instructions);
-        let is_packed = (few || !is_better) && !is_without(Choice::Packing);
+        let is_packed = !is_better && !is_without(Choice::Packing);
         if beside.is_none() && !depthwise && is_packed {
             return None;
         }
@@ -119,8 +114,7 @@ impl Images {
         };
         let [windows, _] = image.windows();
         let across = across.filter(|_| beside.is_none() && !depthwise);
-        let images = batch.iter().product::<usize>();
-        let by_rows = across.as_ref().is_some_and(|across| m * k > images * across.room);
+        let by_rows = across.as_ref().is_some_and(|across| m * k > batches * across.room);
         let across = across.map(|across| across.unit);
         Some(Images { right, left, period, windows, beside, pairs, across, by_rows })
     }

@@ -2,14 +2,20 @@
 
 use super::super::engines::with_engine;
 use super::super::micro::Engine;
-use super::Image;
+use super::{Along, Image};
 use crate::machine::{Cpu, InstructionSet};
 use tracecast_ir::DType;
 
-/// Cycles to fill an image with sixteen contiguous numbers.
+/// Cycles to fill an image with sixteen contiguous numbers, and with as many one by one.
 const FILLING: f64 = 4.0;
-/// Cycles to transpose sixteen sums.
-const TURNING: f64 = 4.0;
+const FILLING_SINGLY: f64 = 40.0;
+/// Cycles of a call that copies lines of a plane, and of a line that is copied by itself.
+const CALL: f64 = 80.0;
+const LINE: f64 = 20.0;
+/// Cycles to lay out an image, once for all batches.
+const LAYOUT: f64 = 1000.0;
+/// Cycles to copy or to transpose sixteen sums.
+const STAGING: f64 = 4.0;
 
 /// Cost of a contraction whose vectors go across rows.
 pub(crate) struct Across {
@@ -21,18 +27,37 @@ pub(crate) struct Across {
     pub(crate) cost: f64,
 }
 
+/// What the cost of an image depends on, beside its layout.
+pub(crate) struct ProductSizes {
+    pub(crate) batches: usize,
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    /// Elements become f32 unrounded.
+    pub(crate) widened: bool,
+    /// A product of packed operands stores its sums from registers.
+    pub(crate) stored: bool,
+}
+
+impl ProductSizes {
+    /// Cycles of the whole, for sixteen columns of a step.
+    fn each(&self, cycles: f64) -> f64 {
+        16.0 * cycles / (self.n * self.k) as f64
+    }
+
+    /// Cycles to copy sums, for sixteen columns of a step.
+    fn staging(&self) -> f64 {
+        STAGING * self.m as f64 / self.k as f64
+    }
+}
+
 impl Image {
-    /// Estimated cycles for sixteen columns of a step. `widened`: elements become f32 unrounded.
-    pub(crate) fn cost(
-        &self,
-        [m, n, k]: [usize; 3],
-        instructions: InstructionSet,
-        widened: bool,
-    ) -> f64 {
+    /// Estimated cycles for sixteen columns of a step.
+    pub(crate) fn cost(&self, of: &ProductSizes, instructions: InstructionSet) -> f64 {
         let lanes = if instructions == InstructionSet::Avx512 { 16 } else { 8 };
-        let vain = self.span().next_multiple_of(lanes) as f64 / n as f64;
-        let filling = self.room() as f64 / (n * k) as f64;
-        vain * products(m, self.depth() == 2) + self.filling(instructions, widened) * filling
+        let vain = self.span().next_multiple_of(lanes) as f64 / of.n as f64;
+        let staging = if of.stored && !self.has_whole_vectors(lanes) { of.staging() } else { 0.0 };
+        vain * products(of.m, self.depth() == 2) + self.filling(of, instructions) + staging
     }
 
     /// Cost with vectors across rows, which waste no column and take windows of any stride. `None`
@@ -41,12 +66,12 @@ impl Image {
         &self,
         cpu: &Cpu,
         acc: DType,
-        [m, n, k]: [usize; 3],
+        of: &ProductSizes,
         pairs: bool,
     ) -> Option<Across> {
         let (lanes, spots) = with_engine!(cpu, acc, pairs, E => (E::LANES, E::SPOTS));
         let unit = 2 * lanes;
-        if !m.is_multiple_of(unit) || spots <= 2 || !self.is_near() {
+        if !of.m.is_multiple_of(unit) || spots <= 2 || !self.is_near() {
             return None;
         }
         let places = self.place_by_place();
@@ -54,25 +79,39 @@ impl Image {
         if pairs && places.depth() == 1 {
             return None;
         }
-        let room = places.room();
-        let filling = FILLING * room as f64 / (n * k) as f64;
-        let cost = products(m, pairs) + filling + TURNING * m as f64 / k as f64;
-        Some(Across { unit, room, cost })
+        let filling = places.filling(of, cpu.instructions);
+        let cost = products(of.m, pairs) + filling + of.staging();
+        Some(Across { unit, room: places.room(), cost })
     }
 
-    /// Estimated cycles to fill sixteen numbers.
-    fn filling(&self, instructions: InstructionSet, widened: bool) -> f64 {
-        let [.., inner] = &self.along;
-        match instructions {
-            // One by one.
-            _ if self.blocks.is_some() && !self.joins_lines() => 16.0 * FILLING,
-            // Phases are split one by one, unless two are deinterleaved while elements are widened.
+    /// Estimated cycles to fill it, for sixteen columns of a step.
+    fn filling(&self, of: &ProductSizes, instructions: InstructionSet) -> f64 {
+        let [outer, middle, inner] = &self.along;
+        let there = |along: &Along| along.phases.iter().map(|p| along.there(*p).len()).sum();
+        let [far, near]: [usize; 2] = [there(outer), there(middle)];
+        let is_split = inner.step as isize * inner.stride != 1;
+        let two_phases = match instructions {
+            // Two phases are deinterleaved while elements are widened.
             #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx2 if inner.phases.len() > 1 && !(widened && inner.alternates()) => {
-                40.0
+            InstructionSet::Avx2 => of.widened && inner.alternates(),
+            _ => inner.alternates(),
+        };
+        let (each, calls, lines) = match &self.blocks {
+            Some(blocks) => {
+                let blocks = self.room_of(blocks) / self.next_block() * outer.size();
+                let each = if self.joins_lines() { FILLING } else { FILLING_SINGLY };
+                (each, 2 * blocks, blocks * middle.size())
             }
-            _ => FILLING,
-        }
+            None => {
+                let calls = self.planes() * far * middle.phases.len();
+                let is_single = if is_split { !two_phases } else { self.second.is_some() };
+                let lines = if is_single { self.planes() * far * near } else { 0 };
+                let each = if is_split && !two_phases { FILLING_SINGLY } else { FILLING };
+                (each, calls, lines)
+            }
+        };
+        let batch = each * self.room() as f64 / 16.0 + CALL * calls as f64 + LINE * lines as f64;
+        of.each(batch + LAYOUT / of.batches as f64)
     }
 }
 

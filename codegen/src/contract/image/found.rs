@@ -8,8 +8,12 @@ use crate::machine::InstructionSet;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// Cycles to pack sixteen columns one by one.
-const SINGLY: f64 = 40.0;
+/// Cycles to pack sixteen columns one by one, and to transpose sixteen that are contiguous along
+/// `k`.
+const SINGLY: f64 = 60.0;
+const TRANSPOSING: f64 = 12.0;
+/// The masks of a piece, which all channels share, in loads of a piece.
+const MASKS: f64 = 1.5;
 
 impl Image {
     /// The image of a view, for a band of windows; `None` if the view is not that of a convolution.
@@ -92,30 +96,34 @@ impl Seen {
         all.next().is_none().then_some(first)
     }
 
-    /// True if packing reads columns as vectors.
-    pub(crate) fn is_packed_fast(&self, instructions: InstructionSet) -> bool {
-        self.packing(instructions) < SINGLY
-    }
-
     /// Estimated cycles for sixteen columns of a step by `m` rows, in pairs or not, with packing.
     pub(crate) fn cost(&self, m: usize, instructions: InstructionSet, pairs: bool) -> f64 {
         products(m, pairs) + self.packing(instructions)
     }
 
-    /// Estimated cycles to pack sixteen columns of a step.
+    /// Estimated cycles to pack sixteen columns of a step: a load for each piece of a run.
     fn packing(&self, instructions: InstructionSet) -> f64 {
+        let run = self.columns.last().map_or(1, |axis| axis.extent);
+        let taps = self.period();
+        let channels = self.rows.iter().map(|axis| axis.extent).product::<usize>() / taps.max(1);
+        let loads = |lanes: usize| {
+            let pieces = lanes as f64 / run.clamp(1, lanes) as f64;
+            pieces * (1.0 + MASKS / channels.max(1) as f64)
+        };
+        let is_along = |axis: &Axis| axis.stride == 1 && axis.bounded == [0; MOST_BOUNDS];
+        let apart = if self.rows.last().is_some_and(is_along) { TRANSPOSING } else { SINGLY };
         match instructions {
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx512 => match self.column_step() {
-                Some(1) => 6.0,
-                Some(_) => 9.0,
-                None => SINGLY,
+                Some(1) => 6.0 * loads(16),
+                Some(_) => 9.0 * loads(16),
+                None => apart,
             },
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx2 => match self.column_step() {
-                Some(1) => 14.0,
-                Some(_) => 18.0,
-                None => SINGLY,
+                Some(1) => 14.0 * loads(8),
+                Some(_) => 18.0 * loads(8),
+                None => apart,
             },
             _ => SINGLY,
         }

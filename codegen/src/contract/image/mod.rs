@@ -9,6 +9,7 @@ mod fill;
 mod found;
 mod pairs;
 
+pub(crate) use cost::ProductSizes;
 pub(super) use fill::{Beside, Places};
 pub(super) use pairs::Distances;
 
