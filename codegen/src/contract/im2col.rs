@@ -101,7 +101,6 @@ pub(super) struct Run {
     pub(super) count: usize,
 }
 
-#[cfg(target_arch = "x86_64")]
 /// Columns of one run that are lanes of a vector.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
@@ -190,7 +189,6 @@ impl Seen {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
 impl Seen {
     /// Column stride of a run, if it is 1 or 2 elements and bounded coordinates step by at most 2.
     pub(super) fn column_step(&self) -> Option<usize> {
@@ -199,7 +197,10 @@ impl Seen {
         let step = usize::try_from(axis.stride).ok()?;
         ((1..=2).contains(&step) && axis.bounded.iter().all(fits)).then_some(step)
     }
+}
 
+#[cfg(target_arch = "x86_64")]
+impl Seen {
     /// Steps after which bounds repeat: the taps of a window, if channels are outermost.
     pub(super) fn period(&self) -> usize {
         let is_free = |axis: &&Axis| axis.bounded == [0; MOST_BOUNDS];

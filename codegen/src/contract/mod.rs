@@ -386,14 +386,12 @@ impl Work<'_> {
             let to = packed.wrapping_add((from - k.start) / E::DEPTH * width);
             let steps = from..k.end.min(from + CONTRACT_BLOCK);
             let count = steps.len();
-            if let Some((seen, elements)) = self.b.through() {
+            if let Some((seen, base, packing)) = self.b.through::<E>() {
                 let (block, runs) = ((rest.clone(), steps.clone()), &mut scratch.runs);
                 // SAFETY: the caller's contract; the room is sized for all blocks.
-                let found = unsafe { E::pack_through(seen, elements, block, runs, to) };
-                if let Some(found) = found {
-                    least = least.min(found);
-                    continue;
-                }
+                let found = unsafe { (packing.patches)(seen, base, block, runs, to.cast()) };
+                least = least.min(found);
+                continue;
             }
             // SAFETY: the caller's contract.
             let lines = unsafe {

@@ -3,7 +3,7 @@
 use super::im2col::{Gathered, Runs, Seen, gather, gathered_elements, grow};
 use super::micro::{Engine, Microkernel, Number};
 use super::pack::strided::pack_apart;
-use super::pack::{Elements, Lines, pack, strips};
+use super::pack::{Elements, Lines, Packing, pack, strips};
 use super::packed_weights::Panels;
 use super::schedule::Load;
 use super::workspace::Workspace;
@@ -152,13 +152,11 @@ impl Operand<'_> {
         .expect("a matrix is in memory, and what is packed is not packed again")
     }
 
-    /// View and elements, if it is a view whose lines are columns.
-    pub(super) fn through(&self) -> Option<(&Seen, Elements)> {
+    /// View, its first element, and the routines that pack columns straight from it, if there are.
+    pub(super) fn through<E: Engine>(&self) -> Option<(&Seen, *const u8, Packing)> {
         let Source::Windows { base, dtype, round, seen } = self.source else { return None };
-        if !self.columns {
-            return None;
-        }
-        Some((seen, Elements { base, dtype, round }))
+        seen.column_step().filter(|_| self.columns)?;
+        Some((seen, base, E::packing(dtype, round)?))
     }
 
     /// Packs lines for at most a block of steps, in strips of at most `most`, as [`pack`] does.
@@ -198,11 +196,6 @@ impl Operand<'_> {
         let Source::Windows { base, dtype, round, seen } = self.source else { return None };
         let line = seen.near_rows().filter(|_| !self.columns)?;
         Some((seen, Elements { base, dtype, round }, line))
-    }
-
-    /// True if it is packed straight from its view.
-    pub(super) fn is_packed_through<E: Engine>(&self) -> bool {
-        self.through().is_some_and(|(seen, elements)| E::packs_through(seen, &elements))
     }
 
     /// Elements that [`Operand::lines`] writes to `filled` for these counts.

@@ -80,7 +80,8 @@ pub(super) fn prefetch_bytes(first: *const u8, bytes: usize) {
 
 /// Prefetches a cache line into L2. The address need not be valid.
 #[cfg(target_arch = "x86_64")]
-fn prefetch_l2(at: *const u8) {
+#[inline(always)]
+pub(super) fn prefetch_l2(at: *const u8) {
     use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
     // SAFETY: every x86-64 has the instruction, and it takes any address.
     unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }

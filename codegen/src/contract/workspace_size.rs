@@ -58,7 +58,7 @@ impl Work<'_> {
         };
         let right = if packed == 0 { 0 } else { room_or_most::<E>(packed, E::WIDTH, right_steps) };
         let block = k.min(CONTRACT_BLOCK);
-        let of_right = if self.b.is_packed_through::<E>() { 0 } else { self.b.filled(cols, block) };
+        let of_right = if self.b.through::<E>().is_some() { 0 } else { self.b.filled(cols, block) };
         let filled = self.a.filled(rows, block).max(of_right).max(self.dense(rows, cols));
         let (chains, sums) = (chain_room::<E>(rows), sums::<E>(rows, cols));
         let listed = most(self.a.listed(rows, block), self.b.listed(cols, block));

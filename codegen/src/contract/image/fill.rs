@@ -1,7 +1,7 @@
 //! Fills an image: copies lines of the input to their padded places, as packed numbers.
 
 use super::super::micro::Engine;
-use super::super::pack::{Alternate, Elements, Lines, Rows};
+use super::super::pack::{Elements, Lines, pack_rows};
 use super::super::prefetch::prefetch_bytes;
 use super::{Along, Image, NEAR_LINES, Step};
 
@@ -63,45 +63,9 @@ impl Image {
             let from = from.moved(self.plane_at(plane));
             self.each_rows(from, |from, rows, at| {
                 let to = to.from(plane * self.plane() + at);
-                if let Some(second) = self.second {
-                    // SAFETY: the caller's contract, for these rows.
-                    least = least.min(unsafe { self.join_rows::<E>(from, second, rows, to) });
-                } else {
-                    // SAFETY: the caller's contract, for these rows.
-                    unsafe { self.fill_rows::<E::Singly>(from, rows, to) };
-                }
+                // SAFETY: the caller's contract, for these rows.
+                least = least.min(unsafe { self.fill_rows::<E>(from, rows, to) });
             });
-        }
-        least
-    }
-
-    /// Interleaves lines of two planes into pairs. Returns what [`Engine::pack`] does.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Lines of both planes must be readable, their places in the
-    /// image writable, and the line for one of them.
-    unsafe fn join_rows<E: Engine>(
-        &self,
-        from: Elements,
-        second: isize,
-        (rows, along): (usize, isize),
-        to: Places<E::Num>,
-    ) -> u16 {
-        let [.., inner] = &self.along;
-        if inner.step as isize * inner.stride == 2 {
-            // SAFETY: the caller's contract.
-            let least = unsafe { self.alternate::<E>(from, Some(second), (rows, along), to) };
-            return least.expect("an engine of pairs tells them apart");
-        }
-        let there = inner.there(0);
-        let (first, count) = (from.moved(inner.place(0, there.start)), there.len());
-        let mut least = u16::MAX;
-        for row in 0..if count == 0 { 0 } else { rows } {
-            let lines = first.moved(row as isize * along).lines(1, second);
-            let to = to.from(row * self.pitch + there.start).image;
-            // SAFETY: the caller's contract: two lines, and the places of their pairs.
-            least = least.min(unsafe { E::pack(&lines, count, 2, to, count) });
         }
         least
     }
@@ -163,24 +127,27 @@ impl Image {
         }
     }
 
-    /// Copies `rows` lines of stride `along`.
+    /// Copies `rows` lines of stride `along`, or interleaves those of two planes into pairs; returns
+    /// what [`Engine::pack`] does.
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's. Lines must be readable in bounds, their places in the image
-    /// writable, and the line for one of them.
+    /// The CPU must be the engine's. Lines must be readable in bounds and between the elements of a
+    /// phase, their places in the image writable, and the line for one of them.
     unsafe fn fill_rows<E: Engine>(
         &self,
         from: Elements,
         (rows, along): (usize, isize),
         to: Places<E::Num>,
-    ) {
+    ) -> u16 {
         let Beside { count, stride, width } = to.beside;
         let [.., inner] = &self.along;
         let across = inner.step as isize * inner.stride;
-        if width == 1 && across > 1 && inner.near().is_some() {
+        let mut least = u16::MAX;
+        if width == 1 && across > 2 && inner.near().is_some() {
             // SAFETY: the caller's contract.
-            return unsafe { self.split_rows::<E>(from, (rows, along), to) };
+            unsafe { self.split_rows::<E::Singly>(from, (rows, along), to) };
+            return least;
         }
         for (p, phase) in inner.phases.iter().enumerate() {
             let there = inner.there(*phase);
@@ -193,13 +160,22 @@ impl Image {
                 (there.len() as isize..=(NEAR_LINES * there.len()) as isize).contains(&along);
             if width > 1 && across == 1 && near && there.len() < SHORT {
                 // SAFETY: the caller's contract.
-                unsafe { self.copy_rows::<E>(base, (rows, along as usize), there.len(), to) };
+                unsafe {
+                    self.copy_rows::<E::Singly>(base, (rows, along as usize), there.len(), to)
+                };
                 continue;
             }
             let lines = |row: isize| base.moved(row * along).lines(across, along);
-            if width == 1 && across == 1 && along != 1 {
-                // SAFETY: as above. Behind a line are zeros, or the next line's, which comes later.
-                unsafe { E::pack(&lines(0), there.len(), rows, to.image, self.pitch) };
+            // Behind a line are zeros, or the next line's, which comes later.
+            if let Some(second) = self.second {
+                let sizes = [there.len(), rows, self.pitch];
+                // SAFETY: the caller's contract, for both planes.
+                least = least.min(unsafe { pack_rows::<E>(&lines(0), second, sizes, to.image) });
+                continue;
+            }
+            if width == 1 && (1..=2).contains(&across) && along != 1 {
+                // SAFETY: the caller's contract.
+                unsafe { E::Singly::pack(&lines(0), there.len(), rows, to.image, self.pitch) };
                 continue;
             }
             for row in 0..rows {
@@ -207,14 +183,15 @@ impl Image {
                 let (lines, length) = (lines(row as isize), there.len());
                 if width == 1 {
                     // SAFETY: the caller's contract.
-                    unsafe { E::pack(&lines, length, 1, to, length) };
+                    unsafe { E::Singly::pack(&lines, length, 1, to, length) };
                 } else {
                     let steps = Lines { across: stride, along: across, ..lines };
                     // SAFETY: the caller's contract, for each operand.
-                    unsafe { E::pack(&steps, count, length, to, width) };
+                    unsafe { E::Singly::pack(&steps, count, length, to, width) };
                 }
             }
         }
+        least
     }
 
     /// Copies short, close lines of several operands: transposes them and their gaps at once.
@@ -258,10 +235,6 @@ impl Image {
         let Places { line, .. } = to;
         let [.., inner] = &self.along;
         let Some((places, stride)) = inner.read() else { return };
-        // SAFETY: the caller's contract.
-        if unsafe { self.alternate::<E>(from, None, (rows, along), to) }.is_some() {
-            return;
-        }
         let count = (places.len() - 1) * stride + 1;
         for row in 0..rows {
             let base = from.moved(row as isize * along + places.start * inner.stride);
@@ -279,44 +252,6 @@ impl Image {
                 unsafe { apart(line, inner.step * stride, there.len(), to) };
             }
         }
-    }
-}
-
-impl Image {
-    /// As [`Image::split_rows`], for two phases, or as [`Image::join_rows`]; `None` if unsupported.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Lines, of both planes for pairs, must be readable with the
-    /// elements between those of a phase, and their places in the image writable.
-    unsafe fn alternate<E: Engine>(
-        &self,
-        from: Elements,
-        second: Option<isize>,
-        (rows, along): (usize, isize),
-        to: Places<E::Num>,
-    ) -> Option<u16> {
-        let [.., inner] = &self.along;
-        let Some((places, stride)) = inner.read() else { return Some(u16::MAX) };
-        if !inner.alternates() {
-            return None;
-        }
-        let mut parts = [Alternate { to: to.image, count: 0 }; 2];
-        for (p, phase) in inner.phases.iter().enumerate() {
-            let there = inner.there(*phase);
-            if there.is_empty() {
-                continue;
-            }
-            let first = (inner.place(*phase, there.start) - places.start) as usize;
-            let part = parts.get_mut(first)?;
-            let to = to.from(p * self.block() + there.start).image;
-            *part = Alternate { to, count: there.len() };
-        }
-        let elements = (places.len() - 1) * stride + 1;
-        let rows = Rows { count: rows, along, second, elements, pitch: self.pitch };
-        let from = from.moved(places.start * inner.stride);
-        // SAFETY: the caller's contract: these numbers are there, and the image has their places.
-        unsafe { E::alternate(&from, rows, parts) }
     }
 }
 

@@ -1,16 +1,14 @@
 //! Microkernels for AVX2, FMA and F16C: 16 registers of eight f32.
 
-use super::super::im2col::{Runs, Seen};
-use super::super::pack::cells::Cells;
-use super::super::pack::im2col::Through;
-use super::super::pack::x86::{Octets, pack_f32};
-use super::super::pack::{Alternate, Elements, Lines, Rows, deinterleave, im2col};
+use super::super::pack::Packing;
+use super::super::pack::avx2::{Eight, in_quarters, masked, parities};
+use super::super::pack::routines::IntoF32;
+use super::super::pack::vectors::Element;
 use super::cell::{Bf16, Cell, F16, Same, Sight, There};
 use super::engine::{Elementwise, Engine, Microkernel};
 use super::vector::{Interleave, Vector};
 use crate::routines::avx2_nearest_bf16 as nearest_bf16;
 use core::arch::x86_64 as x86;
-use std::ops::Range;
 use tracecast_ir::DType;
 
 macro_rules! vector {
@@ -218,34 +216,12 @@ impl Cell<x86::__m256> for F16 {
     }
 }
 
-/// Expands a bit mask to a lane mask.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn lanes_of(mask: u32) -> x86::__m256i {
-    let bits = x86::_mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-    let named = x86::_mm256_and_si256(x86::_mm256_set1_epi32(mask as i32), bits);
-    x86::_mm256_cmpeq_epi32(named, bits)
-}
-
-/// Loads eight numbers, zeros where the mask has no bit.
-///
-/// # Safety
-///
-/// `from` must be readable for those that it names.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn some(from: *const u8, mask: u32) -> x86::__m256 {
-    let lanes = lanes_of(mask);
-    // SAFETY: the caller vouches for the numbers that the mask names; no others are read.
-    unsafe { x86::_mm256_maskload_ps(from.cast(), lanes) }
-}
-
 impl Sight<x86::__m256> for Same {
     #[inline]
     #[target_feature(enable = "avx2")]
     unsafe fn side_by_side(from: *const u8, there: There) -> x86::__m256 {
         // SAFETY: the caller vouches for the elements that are there.
-        unsafe { some(from, there.mask) }
+        unsafe { masked(from, there.mask) }
     }
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -254,9 +230,9 @@ impl Sight<x86::__m256> for Same {
         there: There,
     ) -> [x86::__m256; 2] {
         // SAFETY: the caller vouches for the elements that are there.
-        let low = unsafe { some(low, there.mask) };
+        let low = unsafe { masked(low, there.mask) };
         // SAFETY: as above.
-        let high = unsafe { some(high, there.mask >> 8) };
+        let high = unsafe { masked(high, there.mask >> 8) };
         let [even, odd] = parities(low, high);
         [in_quarters(even), in_quarters(odd)]
     }
@@ -268,25 +244,10 @@ impl Sight<x86::__m256> for Same {
         next: x86::__m256,
     ) -> x86::__m256 {
         // SAFETY: the caller vouches for the elements that are there.
-        let first = unsafe { some(from[0], there.mask & 1) };
+        let first = unsafe { masked(from[0], there.mask & 1) };
         let order = x86::_mm256_setr_epi32(0, 0, 1, 2, 3, 4, 5, 6);
         x86::_mm256_blend_ps::<1>(x86::_mm256_permutevar8x32_ps(next, order), first)
     }
-}
-
-/// Deinterleaves two vectors by halves: [`in_quarters`] restores order.
-#[inline]
-#[target_feature(enable = "avx")]
-pub(super) fn parities(low: x86::__m256, high: x86::__m256) -> [x86::__m256; 2] {
-    [x86::_mm256_shuffle_ps::<0x88>(low, high), x86::_mm256_shuffle_ps::<0xdd>(low, high)]
-}
-
-/// Exchanges the middle quarters: shuffles of halves leave them in each other's place.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) fn in_quarters(numbers: x86::__m256) -> x86::__m256 {
-    let pairs = x86::_mm256_permute4x64_pd::<0xd8>(x86::_mm256_castps_pd(numbers));
-    x86::_mm256_castpd_ps(pairs)
 }
 
 impl Sight<x86::__m256> for Bf16 {
@@ -363,32 +324,13 @@ impl Engine for Avx2F32 {
     fn reads_fast(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16)
     }
-    unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
-        // SAFETY: the caller's contract.
-        unsafe { pack_f32(lines)(lines, count, k, dst, ld) };
-        u16::MAX
-    }
-    unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> Option<u16> {
-        // SAFETY: the caller's contract.
-        unsafe { deinterleave::alternate_f32(from, rows, to) }
-    }
-    fn packs_through(seen: &Seen, from: &Elements) -> bool {
-        im2col::is_packed_to_f32(seen, from)
-    }
-    unsafe fn pack_through(
-        seen: &Seen,
-        from: Elements,
-        block: (Range<usize>, Range<usize>),
-        runs: &mut Runs,
-        dst: *mut f32,
-    ) -> Option<u16> {
-        // SAFETY: the caller's contract.
-        unsafe { im2col::pack_f32::<Self>(seen, from, block, runs, dst) }
+    fn packing(dtype: DType, round: Option<DType>) -> Option<Packing> {
+        Self::of_dtype(dtype, round)
     }
 }
 
-impl Through for Avx2F32 {
-    type Of<C: Cells> = Octets<C>;
+impl IntoF32 for Avx2F32 {
+    type Of<C: Element> = Eight<C>;
 }
 
 impl Elementwise for Avx2F32 {

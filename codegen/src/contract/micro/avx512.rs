@@ -1,17 +1,15 @@
 //! Microkernels for AVX-512: 32 registers of 16 f32.
 
-use super::super::im2col::{Runs, Seen};
-use super::super::pack::cells::{self, Cells};
-use super::super::pack::im2col::Through;
-use super::super::pack::loads::{One, even, load};
-use super::super::pack::{Alternate, Elements, Lines, Rows, avx512, im2col, x86 as avx2};
-use super::avx2::vector;
+use super::super::pack::avx512::{One, even, load};
+use super::super::pack::routines::IntoF32;
+use super::super::pack::vectors::{self, Element};
+use super::super::pack::{Lines, Packing};
+use super::avx2::{Avx2F32, vector};
 use super::cell::{Bf16, Cell, F16, Same, Sight, There};
 use super::engine::{Elementwise, Engine, Microkernel};
 use super::vector::{Interleave, Vector};
 use crate::routines::nearest_bf16;
 use core::arch::x86_64 as x86;
-use std::ops::Range;
 use tracecast_ir::DType;
 
 vector!(
@@ -106,7 +104,7 @@ impl Sight<x86::__m512> for Same {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn side_by_side(from: *const u8, there: There) -> x86::__m512 {
         // SAFETY: the caller's contract.
-        unsafe { load::<cells::F32>(from, there.mask as u16) }
+        unsafe { load::<vectors::F32>(from, there.mask as u16) }
     }
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
@@ -115,9 +113,9 @@ impl Sight<x86::__m512> for Same {
         there: There,
     ) -> [x86::__m512; 2] {
         // SAFETY: the caller's contract.
-        let low = unsafe { load::<cells::F32>(low, there.mask as u16) };
+        let low = unsafe { load::<vectors::F32>(low, there.mask as u16) };
         // SAFETY: the caller's contract.
-        let high = unsafe { load::<cells::F32>(high, (there.mask >> 16) as u16) };
+        let high = unsafe { load::<vectors::F32>(high, (there.mask >> 16) as u16) };
         let even = even();
         let odd = x86::_mm512_or_si512(even, x86::_mm512_set1_epi32(1));
         [even, odd].map(|order| x86::_mm512_permutex2var_ps(low, order, high))
@@ -151,7 +149,7 @@ impl Sight<x86::__m512> for Bf16 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn side_by_side(from: *const u8, there: There) -> x86::__m512 {
         // SAFETY: the caller's contract.
-        unsafe { load::<cells::Bf16>(from, there.mask as u16) }
+        unsafe { load::<vectors::Bf16>(from, there.mask as u16) }
     }
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
@@ -203,38 +201,19 @@ impl Engine for Avx512F32 {
     fn reads(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16 | DType::F16)
     }
-    unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
+    fn packing_of(lines: &Lines, k: usize) -> Option<Packing> {
         // Short lines come from near caches, where sixteen at once evict each other.
-        let by_eights = k.is_multiple_of(8) || k > LINE;
-        if lines.along == 1 && k <= SHORT && by_eights {
-            // SAFETY: the caller's contract; AVX-512F implies AVX2 and F16C.
-            unsafe { avx2::pack_f32(lines)(lines, count, k, dst, ld) };
-            return u16::MAX;
-        }
-        // SAFETY: the caller's contract.
-        unsafe { avx512::pack_f32(lines)(lines, count, k, dst, ld) }
+        let by_eights = lines.along == 1 && k <= SHORT && (k.is_multiple_of(8) || k > LINE);
+        let packing = if by_eights { Avx2F32::packing } else { Self::packing };
+        packing(lines.dtype, lines.round)
     }
-    unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> Option<u16> {
-        // SAFETY: the caller's contract.
-        unsafe { avx512::alternate_f32(from, rows, to) }
-    }
-    fn packs_through(seen: &Seen, from: &Elements) -> bool {
-        im2col::is_packed_to_f32(seen, from)
-    }
-    unsafe fn pack_through(
-        seen: &Seen,
-        from: Elements,
-        block: (Range<usize>, Range<usize>),
-        runs: &mut Runs,
-        dst: *mut f32,
-    ) -> Option<u16> {
-        // SAFETY: the caller's contract.
-        unsafe { im2col::pack_f32::<Self>(seen, from, block, runs, dst) }
+    fn packing(dtype: DType, round: Option<DType>) -> Option<Packing> {
+        Self::of_dtype(dtype, round)
     }
 }
 
-impl Through for Avx512F32 {
-    type Of<C: Cells> = One<C>;
+impl IntoF32 for Avx512F32 {
+    type Of<C: Element> = One<C>;
 }
 
 impl Elementwise for Avx512F32 {

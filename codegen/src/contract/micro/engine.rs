@@ -1,10 +1,8 @@
 //! [`Engine`]: what microkernels and packing need to know of an instruction set.
 
-use super::super::im2col::{Runs, Seen};
-use super::super::pack::{Alternate, Elements, Grid, Half, Lines, Rows, Wider, pack_singly};
+use super::super::pack::{Grid, Half, Lines, Packing, Wider, pack_singly};
 use super::cell::{Cell, Sight};
 use super::vector::{Interleave, Vector};
-use std::ops::Range;
 use tracecast_ir::DType;
 
 /// A microkernel with its arguments.
@@ -98,54 +96,33 @@ pub(in crate::contract) trait Engine: Sized {
         unreachable!("numbers hold one step")
     }
 
+    /// How vectors pack elements of a dtype that are rounded to another one. `None` if elements are
+    /// packed one by one. Only numbers of 32 bits are packed with vectors.
+    fn packing(_dtype: DType, _round: Option<DType>) -> Option<Packing> {
+        None
+    }
+
+    /// The same for lines of `k` steps.
+    fn packing_of(lines: &Lines, _k: usize) -> Option<Packing> {
+        Self::packing(lines.dtype, lines.round)
+    }
+
     /// Packs element `p < k` of line `j < count` to `dst[p * ld + j]`; a row's rest is undefined.
     ///
     /// Returns the least nonzero magnitude as bf16 bits, if the engine needs it; else a large one.
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's, lines readable, `ld >= count`, `k * ld + 8` numbers writable.
+    /// The CPU must be the engine's, `ld >= count`, and `k * ld` numbers writable. Lines must be
+    /// readable, with the elements between them if their stride is two.
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut Self::Num, ld: usize) -> u16 {
+        if let Some(packing) = Self::packing_of(lines, k) {
+            // SAFETY: the caller's contract; these numbers have 32 bits.
+            return unsafe { (packing.lines)(lines, None, [count, k, ld], dst.cast()) };
+        }
         // SAFETY: the caller's contract.
         unsafe { pack_singly(lines, count, k, dst, ld) };
         u16::MAX
-    }
-
-    /// Deinterleaves rows: even elements go to the first place, odd ones to the second. Returns
-    /// what [`Engine::pack`] does; `None`, with nothing done, if unsupported.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Rows must be readable, and each place writable for its count
-    /// of numbers in every row.
-    unsafe fn alternate(
-        _from: &Elements,
-        _rows: Rows,
-        _to: [Alternate<Self::Num>; 2],
-    ) -> Option<u16> {
-        None
-    }
-
-    /// True if [`Engine::pack_through`] packs these columns; otherwise they are gathered first.
-    fn packs_through(_seen: &Seen, _from: &Elements) -> bool {
-        false
-    }
-
-    /// Packs a block of patches (implicit im2col) straight into panels, as [`Engine::pack`] does.
-    /// Returns `None` if they must be gathered first.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. What is in bounds must be readable, and `dst` writable for
-    /// whole panels.
-    unsafe fn pack_through(
-        _seen: &Seen,
-        _from: Elements,
-        _block: (Range<usize>, Range<usize>),
-        _runs: &mut Runs,
-        _dst: *mut Self::Num,
-    ) -> Option<u16> {
-        None
     }
 }
 

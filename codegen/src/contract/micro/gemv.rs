@@ -6,7 +6,7 @@
 
 use super::super::pack::Lines;
 use super::super::pack::avx512::transpose;
-use super::super::pack::loads::first;
+use super::super::pack::vectors::first;
 use super::avx2::{Avx2F32, widened};
 use super::avx512::Avx512F32;
 use super::cell::{Bf16, F16, Same};

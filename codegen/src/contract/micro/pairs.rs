@@ -5,11 +5,9 @@
 //! it treats subnormals as zero: where one could occur ([`Strip::tiny`]), FMAs take over. Intel's
 //! reference describes that order; the bits depend on it, so [`available`] tries it out.
 
-use super::super::im2col::{Runs, Seen};
-use super::super::pack::avx512::{alternate_pairs, join_pairs, pack_pairs};
-use super::super::pack::cells::{Bf16, RoundedToBf16};
-use super::super::pack::loads::Two;
-use super::super::pack::{Alternate, Elements, Grid, Half, Lines, Rows, im2col, interleave};
+use super::super::pack::avx512::{Two, join_pairs};
+use super::super::pack::vectors::{Bf16, RoundedToBf16};
+use super::super::pack::{Grid, Half, Packing, interleave};
 use super::avx512::Avx512F32;
 use super::cell::{Cell, Same};
 use super::engine::{Engine, Microkernel};
@@ -17,7 +15,6 @@ use super::vector::Vector;
 use crate::routines::to_bf16;
 use core::arch::x86_64 as x86;
 use std::hint::black_box;
-use std::ops::Range;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 use tracecast_ir::DType;
@@ -234,32 +231,11 @@ impl Engine for PairsF32 {
         // SAFETY: the caller vouches for the CPU, both halves and the places of their pairs.
         unsafe { interleave::join_halves(halves, grid)(halves, grid, to.cast()) }
     }
-    unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> Option<u16> {
-        let to = to.map(|Alternate { to, count }| Alternate { to: to.cast(), count });
-        // SAFETY: the caller's contract; the CPU has what `available` asks for.
-        unsafe { alternate_pairs(from, rows, to) }
-    }
-    unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
-        // SAFETY: the caller's contract; the CPU has what `available` asks for.
-        unsafe { pack_pairs(lines)(lines, count, k, dst, ld) }
-    }
-    fn packs_through(seen: &Seen, _: &Elements) -> bool {
-        seen.column_step().is_some()
-    }
-    unsafe fn pack_through(
-        seen: &Seen,
-        from: Elements,
-        block: (Range<usize>, Range<usize>),
-        runs: &mut Runs,
-        dst: *mut f32,
-    ) -> Option<u16> {
-        seen.column_step()?;
-        let run = match from.dtype {
-            DType::BF16 => im2col::pack::<Avx512F32, Two<Bf16>>,
-            _ => im2col::pack::<Avx512F32, Two<RoundedToBf16>>,
-        };
-        // SAFETY: the caller's contract; the CPU has what `available` asks for.
-        Some(unsafe { run(seen, from.base, block, runs, dst) })
+    fn packing(dtype: DType, _: Option<DType>) -> Option<Packing> {
+        Some(match dtype {
+            DType::BF16 => Packing::of::<Avx512F32, Two<Bf16>>(),
+            _ => Packing::of::<Avx512F32, Two<RoundedToBf16>>(),
+        })
     }
 }
 

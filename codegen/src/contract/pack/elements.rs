@@ -1,6 +1,7 @@
 //! What is packed: elements in memory, lines of them, and windows; and packing number by number,
 //! which any CPU can.
 
+use super::super::im2col::{Runs, Seen};
 use super::super::micro::Number;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -44,28 +45,17 @@ impl Elements {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-impl Elements {
-    /// True if vectors of f32 can hold them: floats of at most 32 bits, or f32 that are rounded.
-    pub(super) fn become_f32(&self) -> bool {
-        match self.dtype {
-            DType::F32 => [None, Some(DType::BF16), Some(DType::F16)].contains(&self.round),
-            DType::BF16 | DType::F16 => self.round.is_none(),
-            _ => false,
-        }
-    }
+/// Routines that pack elements of a dtype into 32-bit numbers with vectors, as
+/// [`Engine::pack`](super::super::micro::Engine::pack) and `im2col::pack` say.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other CPUs have none"))]
+pub(in crate::contract) struct Packing {
+    pub(in crate::contract) lines: unsafe fn(&Lines, Option<isize>, [usize; 3], *mut u32) -> u16,
+    pub(in crate::contract) patches: PatchesFn,
 }
 
-/// Rows to deinterleave: their count, stride and elements each, and the row stride of the result.
-/// For pairs, `second` is the offset of the row that has the other steps.
-#[derive(Clone, Copy)]
-pub(in crate::contract) struct Rows {
-    pub(in crate::contract) count: usize,
-    pub(in crate::contract) along: isize,
-    pub(in crate::contract) second: Option<isize>,
-    pub(in crate::contract) elements: usize,
-    pub(in crate::contract) pitch: usize,
-}
+type PatchesFn =
+    unsafe fn(&Seen, *const u8, (Range<usize>, Range<usize>), &mut Runs, *mut u32) -> u16;
 
 /// One half of pairs: elements in `rows` by `columns`, zeros elsewhere. `from` is row 0, column 0.
 #[derive(Clone, Debug)]
@@ -81,13 +71,6 @@ pub(in crate::contract) struct Grid {
     pub(in crate::contract) along: isize,
     pub(in crate::contract) across: isize,
     pub(in crate::contract) pitch: usize,
-}
-
-/// Destination of every second number of a row, and their count.
-#[derive(Clone, Copy)]
-pub(in crate::contract) struct Alternate<T> {
-    pub(in crate::contract) to: *mut T,
-    pub(in crate::contract) count: usize,
 }
 
 impl Lines {

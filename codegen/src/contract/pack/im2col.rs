@@ -1,64 +1,33 @@
-//! Packs patches straight into panels (implicit im2col), in blocks of sixteen columns.
+//! Packs patches straight into panels (implicit im2col), a vector of columns together.
 //!
-//! Sixteen columns, of stride one or two, are a few pieces of runs. Which lanes are in bounds
+//! Columns of a vector, of stride one or two, are a few pieces of runs. Which lanes are in bounds
 //! depends on the position in the window alone. So masks are made once, and a channel takes a
 //! masked load a piece.
 
 use super::super::im2col::{Piece, Runs, Seen};
 use super::super::micro::{Engine, Microkernel};
-use super::cells::{Cells, Sixteen, by_cells};
-use super::{Elements, panels};
+use super::panels;
+use super::vectors::{Lanes, Numbers, first};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Columns of which a piece holds some.
-const LANES: usize = 16;
+/// Vectors of a panel.
+const VECTORS: usize = 2;
 
-/// Engines that pack columns of windows into f32.
-pub(in crate::contract) trait Through: Engine<Num = f32> {
-    /// Numbers of such elements.
-    type Of<C: Cells>: Sixteen;
-}
-
-/// True if [`pack_f32`] packs such columns of such elements.
-pub(in crate::contract) fn is_packed_to_f32(seen: &Seen, from: &Elements) -> bool {
-    seen.column_step().is_some() && from.become_f32()
-}
-
-/// Packs columns into panels of f32; returns `None` unless [`is_packed_to_f32`].
-///
-/// # Safety
-///
-/// The CPU must be the engine's. Data in bounds must be readable, whole panels writable.
-pub(in crate::contract) unsafe fn pack_f32<E: Through>(
-    seen: &Seen,
-    from: Elements,
-    block: (Range<usize>, Range<usize>),
-    runs: &mut Runs,
-    dst: *mut f32,
-) -> Option<u16> {
-    if !is_packed_to_f32(seen, &from) {
-        return None;
-    }
-    let run = by_cells!(from, C => pack::<E, E::Of<C>>, return None);
-    // SAFETY: the caller's contract.
-    Some(unsafe { run(seen, from.base, block, runs, dst) })
-}
-
-/// Packs columns of windows, of which there are no more steps apart than two.
+/// Packs columns of windows: of stride one or two, as [`Seen::column_step`] says.
 ///
 /// # Safety
 ///
 /// The CPU must be the engine's. Data in bounds must be readable, of these numbers' dtype, and
 /// whole panels writable.
-pub(in crate::contract) unsafe fn pack<E: Engine, N: Sixteen>(
+pub(super) unsafe fn pack<E: Engine, N: Numbers>(
     seen: &Seen,
     base: *const u8,
     (columns, steps): (Range<usize>, Range<usize>),
     runs: &mut Runs,
-    dst: *mut f32,
+    dst: *mut u32,
 ) -> u16 {
-    let of = Windows { seen, base, columns, steps, runs, dst: dst.cast(), kind: PhantomData::<N> };
+    let of = Windows { seen, base, columns, steps, runs, dst, kind: PhantomData::<N> };
     // SAFETY: the caller's contract.
     unsafe { E::run(of) }
 }
@@ -74,7 +43,7 @@ struct Windows<'a, N> {
     kind: PhantomData<N>,
 }
 
-impl<N: Sixteen> Microkernel for Windows<'_, N> {
+impl<N: Numbers> Microkernel for Windows<'_, N> {
     type Out = u16;
 
     /// Packs panel by panel.
@@ -83,12 +52,13 @@ impl<N: Sixteen> Microkernel for Windows<'_, N> {
         let Windows { seen, base, columns, steps, runs, dst, .. } = self;
         runs.place_steps(seen, steps.clone());
         runs.cut_columns(seen, columns.clone());
-        let [_, mut least] = N::empty();
+        let mut least = N::Vector::bits(true);
         let depth = steps.len().div_ceil(N::STEPS);
         let is_dense = seen.column_step() == Some(1);
         let mut run = 0;
-        for part in panels(columns.len(), N::VECTORS * LANES) {
-            run = runs.cut_pieces(run, part.start..part.start + part.count);
+        for part in panels(columns.len(), VECTORS * N::Vector::LANES) {
+            let columns = part.start..part.start + part.count;
+            run = runs.cut_pieces(run, columns, N::Vector::LANES);
             let period = runs.find_masks(seen);
             let to = dst.wrapping_add(part.start * depth);
             if is_dense {
@@ -109,7 +79,7 @@ impl<N: Sixteen> Microkernel for Windows<'_, N> {
 ///
 /// The CPU must have the vector. Elements that masks name must be readable, and the panel writable.
 #[inline(always)]
-unsafe fn panel<N: Sixteen, const S: usize>(
+unsafe fn panel<N: Numbers, const S: usize>(
     base: *const u8,
     runs: &Runs,
     period: usize,
@@ -118,7 +88,7 @@ unsafe fn panel<N: Sixteen, const S: usize>(
     mut least: N::Vector,
 ) -> N::Vector {
     let (pieces, masks) = (&runs.pieces[..], &runs.masks[..]);
-    let bytes = N::BYTES as isize;
+    let (bytes, whole) = (N::BYTES as isize, first(N::Vector::LANES) as u16);
     // Pieces of the first vector come first.
     let border = pieces.iter().take_while(|piece| piece.vector == 0).count();
     // The masks of a step and of the one after it.
@@ -131,22 +101,21 @@ unsafe fn panel<N: Sixteen, const S: usize>(
         };
         let of_step = |step: usize| &masks[step * pieces.len()..][..pieces.len()];
         let (own, others) = (of_step(now), of_step(next));
-        let to = dst.wrapping_add(p / N::STEPS * N::VECTORS * LANES);
+        let to = dst.wrapping_add(p / N::STEPS * VECTORS * N::Vector::LANES);
         let vectors = [0..border, border..pieces.len()];
-        for (i, of_vector) in vectors.into_iter().enumerate().take(N::VECTORS) {
-            let [mut numbers, _] = N::empty();
+        for (i, of_vector) in vectors.into_iter().enumerate() {
+            let mut numbers = N::Vector::bits(false);
             let masks = own[of_vector.clone()].iter().zip(&others[of_vector.clone()]);
             for (piece, (mask, other)) in pieces[of_vector].iter().zip(masks) {
                 let at = piece.place.offset * bytes;
                 let places = [row, after].map(|row| row.wrapping_offset(at));
+                let masks = [*mask, if has_after { *other } else { 0 }];
                 // SAFETY: masks name elements that are there.
-                numbers = unsafe {
-                    N::add::<S>(numbers, places, [*mask, if has_after { *other } else { 0 }])
-                };
+                numbers = numbers.or(unsafe { N::across::<S>(places, masks) });
             }
             least = N::smaller(least, numbers);
             // SAFETY: the panel has room for these vectors in each step.
-            unsafe { N::store(numbers, to.wrapping_add(i * LANES)) };
+            unsafe { numbers.store(to.wrapping_add(i * N::Vector::LANES), whole) };
         }
         now = wrapped(now + N::STEPS, period);
         next = wrapped(now + 1, period);
@@ -164,8 +133,9 @@ fn wrapped(mut number: usize, period: usize) -> usize {
 }
 
 impl Runs {
-    /// Finds the pieces of a panel from a run on; returns the run where the next panel begins.
-    pub(super) fn cut_pieces(&mut self, from: usize, columns: Range<usize>) -> usize {
+    /// Finds the pieces of a panel of vectors of `lanes` from a run on; returns the run where the
+    /// next panel begins.
+    fn cut_pieces(&mut self, from: usize, columns: Range<usize>, lanes: usize) -> usize {
         self.pieces.clear();
         let mut run = from;
         while let Some(now) = self.inner.get(run) {
@@ -173,9 +143,9 @@ impl Runs {
                 (now.first.max(columns.start), (now.first + now.count).min(columns.end));
             let mut at = start;
             while at < end {
-                let vector = (at - columns.start) / LANES;
-                let first = columns.start + vector * LANES;
-                let stop = end.min(first + LANES);
+                let vector = (at - columns.start) / lanes;
+                let first = columns.start + vector * lanes;
+                let stop = end.min(first + lanes);
                 let bits = |count: usize| (1u32 << count) - 1;
                 let lanes = (bits(stop - first) & !bits(at - first)) as u16;
                 let back = first as isize - now.first as isize;
@@ -195,7 +165,7 @@ impl Runs {
     }
 
     /// Masks the lanes of each piece in bounds, step by step; returns the period of the masks.
-    pub(super) fn find_masks(&mut self, seen: &Seen) -> usize {
+    fn find_masks(&mut self, seen: &Seen) -> usize {
         let period = seen.period().min(self.outer.len()).max(1);
         self.masks.clear();
         for outer in &self.outer[..period] {

@@ -5,24 +5,24 @@
 //! or across them, is read in vectors.
 
 #[cfg(target_arch = "x86_64")]
+pub(super) mod avx2;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
-#[cfg(target_arch = "x86_64")]
-pub(super) mod cells;
-#[cfg(target_arch = "x86_64")]
-pub(super) mod deinterleave;
 mod elements;
 #[cfg(target_arch = "x86_64")]
-pub(super) mod im2col;
+mod im2col;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod interleave;
 #[cfg(target_arch = "x86_64")]
-pub(super) mod loads;
+mod lines;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod routines;
 pub(super) mod strided;
 #[cfg(target_arch = "x86_64")]
-pub(super) mod x86;
+pub(super) mod vectors;
 
 pub(super) use elements::{
-    Alternate, Elements, Grid, Half, Lines, MOVED, Rows, Wider, move_line, pack_singly,
+    Elements, Grid, Half, Lines, MOVED, Packing, Wider, move_line, pack_singly,
 };
 
 use super::micro::Engine;
@@ -80,6 +80,24 @@ pub(super) fn room_or_most<E: Engine>(lines: usize, width: usize, k: usize) -> u
 /// Steps that are packed before the next part if adjacent lines have stride one, to read memory in
 /// order. A multiple of every engine's depth.
 const CHUNK: usize = 16;
+
+/// Interleaves rows of two planes into rows of pairs: `count` elements of `rows` rows, whose pairs
+/// have stride `ld`. `second` is the offset of the second plane. Returns as [`Engine::pack`].
+///
+/// # Safety
+///
+/// The CPU must be the engine's, whose numbers hold two steps. `lines` must be readable in both
+/// planes, with `along` as the stride of rows, and `dst` writable for the rows.
+pub(super) unsafe fn pack_rows<E: Engine>(
+    lines: &Lines,
+    second: isize,
+    [count, rows, ld]: [usize; 3],
+    dst: *mut E::Num,
+) -> u16 {
+    let packing = E::packing(lines.dtype, lines.round).expect("pairs are packed with vectors");
+    // SAFETY: the caller's contract.
+    unsafe { (packing.lines)(lines, Some(second), [count, 2 * rows, ld], dst.cast()) }
+}
 
 /// Packs an operand's parts, each from `dst[start * k / depth]` on; returns as [`Engine::pack`].
 ///

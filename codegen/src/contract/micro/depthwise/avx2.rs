@@ -1,7 +1,8 @@
 //! AVX2 loads and stores of 3 × 3 depthwise convolutions: eight outputs, or sixteen of bf16 at
 //! stride one.
 
-use super::super::avx2::{Avx2F32, in_quarters, parities};
+use super::super::super::pack::avx2::{in_quarters, parities};
+use super::super::avx2::Avx2F32;
 use super::super::cell::{Bf16, Cell, Same, Sight, There};
 use super::super::vector::{Interleave, Vector};
 use super::{Planes, Row, Rows, Sums};

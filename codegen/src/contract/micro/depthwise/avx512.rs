@@ -1,6 +1,6 @@
 //! AVX-512 loads and stores of depthwise convolutions, 3 × 3 or 5 × 5.
 
-use super::super::super::pack::loads::first;
+use super::super::super::pack::vectors::first;
 use super::super::SHORT;
 use super::super::avx512::Avx512F32;
 use super::super::cell::{Bf16, Same, Sight, There};

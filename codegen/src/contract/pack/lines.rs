@@ -1,0 +1,240 @@
+//! Packs lines with a CPU's vectors: neighbouring lines are loaded together, and lines that are
+//! contiguous along `k` are transposed in squares.
+
+use super::super::micro::{Engine, Microkernel};
+use super::super::prefetch::{LINE, prefetch_l1, prefetch_l2};
+use super::vectors::{Lanes, Numbers, first, gathered};
+use super::{CHUNK, Lines};
+use std::marker::PhantomData;
+
+/// Prefetch distance along a line, in bytes.
+const AHEAD: usize = 512;
+
+/// The most lanes of a vector.
+const MOST_LANES: usize = 16;
+
+/// [`Engine::pack`] with the engine's vectors: the lines, their count, `k`, and the stride of
+/// numbers along `k`. The second steps of pairs are `second` elements from the first ones, or those
+/// that follow.
+///
+/// # Safety
+///
+/// The CPU must be the engine's. Lines must be readable, of these numbers' dtype, with the elements
+/// between them if their stride is two. `ld` is at least `count`, and `dst` writable for all steps.
+pub(super) unsafe fn pack<E: Engine, N: Numbers>(
+    lines: &Lines,
+    second: Option<isize>,
+    [count, k, ld]: [usize; 3],
+    dst: *mut u32,
+) -> u16 {
+    if count == 0 || k == 0 {
+        return u16::MAX;
+    }
+    // SAFETY: the caller's contract.
+    unsafe { E::run(Pack { lines: *lines, second, count, k, dst, ld, kind: PhantomData::<N> }) }
+}
+
+/// The arguments of [`pack`].
+struct Pack<N> {
+    lines: Lines,
+    second: Option<isize>,
+    count: usize,
+    k: usize,
+    dst: *mut u32,
+    ld: usize,
+    kind: PhantomData<N>,
+}
+
+impl<N: Numbers> Microkernel for Pack<N> {
+    type Out = u16;
+
+    #[inline(always)]
+    unsafe fn run(self) -> u16 {
+        let is_along = self.lines.along == 1 && self.second.is_none();
+        N::least(match self.lines.across {
+            // SAFETY: the caller's contract.
+            _ if is_along && [self.count, self.ld] == [1, 1] => unsafe { self.line() },
+            // SAFETY: the caller's contract.
+            1 => unsafe { self.neighbours::<1>() },
+            // SAFETY: the caller's contract.
+            _ if is_along => unsafe { self.squares() },
+            // SAFETY: the caller's contract.
+            2 => unsafe { self.neighbours::<2>() },
+            // SAFETY: the caller's contract.
+            _ => unsafe { self.neighbours::<0>() },
+        })
+    }
+}
+
+/// Starts of vectors that cover `count` lanes; the last one may overlap the one before.
+#[inline(always)]
+fn vectors<N: Numbers>(count: usize) -> impl Iterator<Item = usize> {
+    let last = count.saturating_sub(N::Vector::LANES);
+    (0..count).step_by(N::Vector::LANES).map(move |j| j.min(last))
+}
+
+/// Prefetches for vectors of many lanes into L2: they take more lines than L1 has ways.
+#[inline(always)]
+fn prefetch<N: Numbers>(at: *const u8) {
+    if N::Vector::LANES == MOST_LANES { prefetch_l2(at) } else { prefetch_l1(at) }
+}
+
+/// Methods return least magnitudes by value: a reference would keep them in memory.
+impl<N: Numbers> Pack<N> {
+    /// The mask of numbers that are stored at `to`. Behind them others are written later, but for
+    /// those of the last step.
+    #[inline(always)]
+    fn stored(&self, to: *mut u32) -> u16 {
+        let last = self.dst.wrapping_add((self.k.div_ceil(N::STEPS) - 1) * self.ld + self.count);
+        let is_inside = to.wrapping_add(N::Vector::LANES) <= last;
+        first(if is_inside { N::Vector::LANES } else { self.count.min(N::Vector::LANES) }) as u16
+    }
+
+    /// A line whose steps are contiguous, as are its numbers.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must have the vector. The line must be readable, and its numbers writable.
+    #[inline(always)]
+    unsafe fn line(&self) -> N::Vector {
+        let (mut least, some) = (N::Vector::bits(true), N::Vector::LANES * N::STEPS);
+        for p in (0..self.k).step_by(some) {
+            let count = some.min(self.k - p);
+            // SAFETY: these steps of the line.
+            let numbers = unsafe { N::along(self.lines.base.wrapping_add(p * N::BYTES), count) };
+            least = N::smaller(least, numbers);
+            let (to, mask) = (self.dst.wrapping_add(p / N::STEPS), first(count.div_ceil(N::STEPS)));
+            // SAFETY: the numbers of these steps.
+            unsafe { numbers.store(to, mask as u16) };
+        }
+        least
+    }
+
+    /// Lines of stride `S`, one or two, or of any other if zero.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must have the vector. Lines must be readable, and their places writable.
+    #[inline(always)]
+    unsafe fn neighbours<const S: usize>(&self) -> N::Vector {
+        let Pack { lines, count, k, dst, ld, .. } = *self;
+        let (bytes, lanes) = (N::BYTES as isize, N::Vector::LANES);
+        let across = bytes * if S > 0 { S as isize } else { lines.across };
+        let along = lines.along * bytes;
+        let (after, next) = match self.second {
+            Some(second) => (second * bytes, along),
+            None => (along, along * N::STEPS as isize),
+        };
+        let mask = first(count.min(lanes)) as u16;
+        let mut least = N::Vector::bits(true);
+        let whole = self.whole(S);
+        let (mut from, mut to) = (lines.base, dst);
+        for p in (0..k).step_by(N::STEPS) {
+            let masks = [mask, if p + 1 < k { mask } else { 0 }];
+            for j in vectors::<N>(count) {
+                let step = from.wrapping_offset(j as isize * across);
+                let after = step.wrapping_offset(after);
+                if lanes == MOST_LANES {
+                    // Prefetches the next chunk: the other lines of this one come in between.
+                    for from in [step, after].into_iter().take(N::STEPS) {
+                        prefetch_l2(from.wrapping_offset((CHUNK / N::STEPS) as isize * next));
+                    }
+                }
+                let numbers = if S == 0 {
+                    // SAFETY: lines at one step and at the next, if there is one.
+                    unsafe { gathered::<N>([step, after], masks, across) }
+                } else if p < whole {
+                    // SAFETY: as above, and elements up to the last line of the last step.
+                    unsafe { N::within::<S>([step, after], masks) }
+                } else {
+                    // SAFETY: as above.
+                    unsafe { N::across::<S>([step, after], masks) }
+                };
+                least = N::smaller(least, numbers);
+                let to = to.wrapping_add(j);
+                // SAFETY: their places, or those of later numbers.
+                unsafe { numbers.store(to, self.stored(to)) };
+            }
+            from = from.wrapping_offset(next);
+            to = to.wrapping_add(ld);
+        }
+        least
+    }
+
+    /// Steps whose vectors may be read whole: they end by the last line of the last step. Only
+    /// AVX2 profits, which has no masks.
+    #[inline(always)]
+    fn whole(&self, stride: usize) -> usize {
+        let lanes = N::Vector::LANES;
+        if lanes == MOST_LANES || self.count >= lanes || self.k == 1 || self.lines.along < 1 {
+            return 0;
+        }
+        let behind = (lanes - self.count) * stride;
+        self.k.saturating_sub(behind.div_ceil(self.lines.along as usize))
+    }
+
+    /// Lines whose `k` stride is one.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must have the vector. Lines must be readable, and their places writable.
+    #[inline(always)]
+    unsafe fn squares(&self) -> N::Vector {
+        let mut least = N::Vector::bits(true);
+        let (lanes, side) = (N::Vector::LANES, N::Vector::LANES * N::STEPS);
+        for j in vectors::<N>(self.count) {
+            // The last line stands in for missing ones.
+            let last = lanes.min(self.count) - 1;
+            let line = |l: usize| self.lines.from(j + l.min(last), 0).base;
+            let starts: [_; MOST_LANES] = std::array::from_fn(line);
+            for p in (0..self.k).step_by(side) {
+                // The last steps overlap those before them.
+                let overlaps = N::STEPS == 1 && self.k >= side;
+                let p = if overlaps { p.min(self.k - side) } else { p };
+                let steps = side.min(self.k - p);
+                least = if steps == side {
+                    // SAFETY: the caller's contract, for these lines and steps.
+                    unsafe { self.square(&starts, [j, p, side], least) }
+                } else {
+                    // SAFETY: as above.
+                    unsafe { self.square(&starts, [j, p, steps], least) }
+                };
+            }
+        }
+        least
+    }
+
+    /// The lines from `j` on, for some steps from `p` on.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must have the vector. Lines must be readable, and their places writable.
+    #[inline(always)]
+    unsafe fn square(
+        &self,
+        starts: &[*const u8; MOST_LANES],
+        [j, p, steps]: [usize; 3],
+        mut least: N::Vector,
+    ) -> N::Vector {
+        let bytes = N::Vector::LANES * N::STEPS * N::BYTES;
+        let mut rows = N::Vector::square();
+        for (row, start) in rows.as_mut().iter_mut().zip(starts) {
+            let from = start.wrapping_add(p * N::BYTES);
+            if (p * N::BYTES).is_multiple_of(LINE) {
+                let lines = (0..bytes).step_by(LINE);
+                lines.for_each(|line| prefetch::<N>(from.wrapping_add(AHEAD + line)));
+            }
+            // SAFETY: these steps of a line.
+            *row = unsafe { N::along(from, steps) };
+            least = N::smaller(least, *row);
+        }
+        let to = self.dst.wrapping_add(p / N::STEPS * self.ld + j);
+        let rows = N::Vector::transposed(rows).into_iter();
+        for (q, row) in rows.enumerate().take(steps.div_ceil(N::STEPS)) {
+            let to = to.wrapping_add(q * self.ld);
+            // SAFETY: their places, or those of later numbers.
+            unsafe { row.store(to, self.stored(to)) };
+        }
+        least
+    }
+}
