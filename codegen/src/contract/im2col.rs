@@ -211,22 +211,9 @@ impl Seen {
     /// Mask of the lanes within bounds, of sixteen columns from `place` on.
     #[inline]
     pub(super) fn lanes(&self, outer: &Place, place: &Place, along: &Axis) -> u16 {
-        let mut lanes = u16::MAX;
-        for (i, bound) in self.bounds.iter().enumerate().filter(|(_, bound)| bound.extent >= 0) {
-            let first = bound.offset + outer.bounded[i] + place.bounded[i];
-            let bits = |count: isize| ((1u32 << count.clamp(0, 16)) - 1) as u16;
-            lanes &= match along.bounded[i] {
-                0 if (0..bound.extent).contains(&first) => u16::MAX,
-                0 => 0,
-                1 => bits(bound.extent - first) & !bits(-first),
-                // Lanes before a distance, which may be negative: rounded up.
-                step => {
-                    let before = |distance: isize| bits((distance + step - 1).div_euclid(step));
-                    before(bound.extent - first) & !before(-first)
-                }
-            };
-        }
-        lanes
+        let there = self.there(outer, &Run { place: *place, first: 0, count: 16 }, along);
+        let bits = |count: usize| ((1u32 << count) - 1) as u16;
+        bits(there.end) & !bits(there.start)
     }
 }
 
@@ -364,10 +351,9 @@ unsafe fn cross<T: Copy>(
             continue;
         }
         for (i, at) in some.map(|position| position - at).enumerate() {
-            // SAFETY: an element of the matrix that is among the positions.
-            let element = unsafe { from.wrapping_add(at % 2 * columns + at / 2).read() };
-            // SAFETY: its place.
-            unsafe { to.wrapping_add(i).write(element) };
+            let from = from.wrapping_add(at % 2 * columns + at / 2);
+            // SAFETY: an element of the matrix that is among the positions, and its place.
+            unsafe { std::ptr::copy_nonoverlapping(from, to.wrapping_add(i), 1) };
         }
     }
 }
@@ -474,7 +460,10 @@ impl Seen {
                 (first - bound.extent + 1, first + 1)
             };
             let reached = |distance: isize| {
-                let steps = (distance.max(0) as usize).div_ceil(step.unsigned_abs());
+                let distance = distance.max(0) as usize;
+                // A division takes as long as copying a short run.
+                let steps =
+                    if step == 1 { distance } else { distance.div_ceil(step.unsigned_abs()) };
                 steps.min(run.count)
             };
             there = there.start.max(reached(near))..there.end.min(reached(far));
@@ -493,9 +482,7 @@ unsafe fn copy_side_by_side<T: Copy>(from: *const T, count: usize, to: *mut T) {
     let piece = |at: usize| {
         let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
         // SAFETY: the caller's contract, for a piece within.
-        let some = unsafe { from.cast::<[T; PIECE]>().read_unaligned() };
-        // SAFETY: as above.
-        unsafe { to.cast::<[T; PIECE]>().write_unaligned(some) };
+        unsafe { std::ptr::copy_nonoverlapping(from, to, PIECE) };
     };
     if (PIECE..=4 * PIECE).contains(&count) {
         (0..count - PIECE).step_by(PIECE).for_each(piece);
@@ -531,10 +518,9 @@ unsafe fn copy<T: Copy + Default>(
         return;
     }
     let one = |i: usize, stride: isize| {
-        // SAFETY: the caller's contract, and the position is within `there`.
-        let element = unsafe { from.wrapping_offset(i as isize * stride).read() };
-        // SAFETY: a place of the run.
-        unsafe { to.wrapping_add(i).write(element) };
+        let from = from.wrapping_offset(i as isize * stride);
+        // SAFETY: the caller's contract: the position is within `there`, the place one of the run.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.wrapping_add(i), 1) };
     };
     // Compilers vectorise a constant stride.
     if stride == 2 {

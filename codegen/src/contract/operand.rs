@@ -64,18 +64,12 @@ pub(crate) enum Source<'a> {
 
 impl Source<'_> {
     /// The same, `by` elements on, if in memory.
-    pub(crate) fn moved(self, by: isize) -> Self {
-        match self {
-            Source::Matrix { base, dtype, round, row, col } => {
-                let base = base.wrapping_offset(by * dtype.bytes() as isize);
-                Source::Matrix { base, dtype, round, row, col }
-            }
-            Source::Windows { base, dtype, round, seen } => {
-                let base = base.wrapping_offset(by * dtype.bytes() as isize);
-                Source::Windows { base, dtype, round, seen }
-            }
-            Source::Fill { .. } | Source::Packed { .. } => self,
+    pub(crate) fn moved(mut self, by: isize) -> Self {
+        if let Source::Matrix { base, dtype, .. } | Source::Windows { base, dtype, .. } = &mut self
+        {
+            *base = base.wrapping_offset(by * dtype.bytes() as isize);
         }
+        self
     }
 
     /// True if all values are bf16.

@@ -127,8 +127,8 @@ impl Image {
         }
     }
 
-    /// Copies `rows` lines of stride `along`, or interleaves those of two planes into pairs; returns
-    /// what [`Engine::pack`] does.
+    /// Copies `rows` lines of stride `along`, or interleaves those of two planes into pairs.
+    /// Returns what [`Engine::pack`] does.
     ///
     /// # Safety
     ///
@@ -264,9 +264,9 @@ impl Image {
 unsafe fn apart<T: Copy>(from: *const T, step: usize, count: usize, to: *mut T) {
     let copy = |i: usize, step: usize| {
         // SAFETY: the caller's contract.
-        let number = unsafe { from.wrapping_add(i * step).read() };
-        // SAFETY: the caller's contract.
-        unsafe { to.wrapping_add(i).write(number) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(from.wrapping_add(i * step), to.wrapping_add(i), 1)
+        };
     };
     if step == 2 {
         (0..count).for_each(|i| copy(i, 2))

@@ -1,7 +1,7 @@
 //! Microkernel of transposed convolutions of stride two: even and odd columns are interleaved.
 
-use super::engine::{Elementwise, Microkernel};
-use super::vector::{Interleave, Number, Vector};
+use super::engine::Elementwise;
+use super::vector::{Interleave, Microkernel, Number, Vector};
 use tracecast_ir::DType;
 
 /// Arguments of the kernel: lines of the result, whose columns read contiguous numbers.

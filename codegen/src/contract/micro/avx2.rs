@@ -5,31 +5,25 @@ use super::super::pack::avx2::{Eight, in_quarters, masked, parities};
 use super::super::pack::routines::IntoF32;
 use super::super::pack::vectors::Element;
 use super::cell::{Bf16, Cell, F16, Same, Sight, There};
-use super::engine::{Elementwise, Engine, Microkernel};
-use super::vector::{Interleave, Vector};
+use super::engine::{Elementwise, Engine};
+use super::vector::{Interleave, Microkernel, Vector};
 use crate::routines::avx2_nearest_bf16 as nearest_bf16;
 use core::arch::x86_64 as x86;
 use tracecast_ir::DType;
 
 macro_rules! vector {
-    ($ty:ident, $num:ty, $lanes:literal, $set:ident, $load:ident, $store:ident, $fma:ident, $add:ident $(, $round:ident)?) => {
+    ($ty:ident, $num:ty, $features:literal, $set:ident, $fma:ident, $add:ident $(, $round:ident)?) => {
         impl Vector for x86::$ty {
             type Num = $num;
-            const LANES: usize = $lanes;
+            #[target_feature(enable = $features)]
+            unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
+                // SAFETY: the caller's contract.
+                unsafe { kernel.run() }
+            }
             #[inline(always)]
             fn splat(x: $num) -> Self {
                 // SAFETY: used by the engines of this CPU only, whose callers have checked for it.
                 unsafe { x86::$set(x) }
-            }
-            #[inline(always)]
-            unsafe fn load(p: *const $num) -> Self {
-                // SAFETY: as for `splat`, and the caller vouches for the memory.
-                unsafe { x86::$load(p) }
-            }
-            #[inline(always)]
-            unsafe fn store(self, p: *mut $num) {
-                // SAFETY: as for `load`.
-                unsafe { x86::$store(p, self) }
             }
             #[inline(always)]
             fn fma(self, b: Self, acc: Self) -> Self {
@@ -44,7 +38,7 @@ macro_rules! vector {
             $(
                 #[inline(always)]
                 unsafe fn round(self, p: *mut u16) {
-                    // SAFETY: as for `load`.
+                    // SAFETY: as for `splat`, and the caller vouches for the memory.
                     unsafe { $round(self, p) }
                 }
             )?
@@ -54,27 +48,8 @@ macro_rules! vector {
 
 pub(super) use vector;
 
-vector!(
-    __m256,
-    f32,
-    8,
-    _mm256_set1_ps,
-    _mm256_loadu_ps,
-    _mm256_storeu_ps,
-    _mm256_fmadd_ps,
-    _mm256_add_ps,
-    round
-);
-vector!(
-    __m256d,
-    f64,
-    4,
-    _mm256_set1_pd,
-    _mm256_loadu_pd,
-    _mm256_storeu_pd,
-    _mm256_fmadd_pd,
-    _mm256_add_pd
-);
+vector!(__m256, f32, "avx2,fma,f16c", _mm256_set1_ps, _mm256_fmadd_ps, _mm256_add_ps, round);
+vector!(__m256d, f64, "avx2,fma", _mm256_set1_pd, _mm256_fmadd_pd, _mm256_add_pd);
 
 /// Stores the nearest bf16.
 ///
@@ -263,6 +238,10 @@ impl Sight<x86::__m256> for Bf16 {
         [low, high]: [*const u8; 2],
         there: There,
     ) -> [x86::__m256; 2] {
+        if !TWO && there.mask & 0xffff == 0xffff {
+            // SAFETY: the caller vouches for sixteen elements.
+            return unsafe { Self::load_two(low, 0) };
+        }
         // SAFETY: the caller vouches for a row in bounds, of eight elements or more.
         let low = unsafe { eight_by(low, there.by[0]) };
         // SAFETY: as above.
@@ -313,11 +292,6 @@ impl Engine for Avx2F32 {
     const FEW: usize = 3;
     const SPOTS: usize = 6;
     const ROUNDS: bool = true;
-    #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
-        // SAFETY: the caller's contract.
-        unsafe { kernel.run() }
-    }
     fn reads(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16 | DType::F16)
     }
@@ -353,11 +327,6 @@ impl Engine for Avx2F64 {
     const ROWS: usize = 6;
     const FEW: usize = 3;
     const SPOTS: usize = 6;
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
-        // SAFETY: the caller's contract.
-        unsafe { kernel.run() }
-    }
 }
 
 impl Elementwise for Avx2F64 {

@@ -2,36 +2,18 @@
 
 use super::super::pack::avx512::{One, even, load};
 use super::super::pack::routines::IntoF32;
-use super::super::pack::vectors::{self, Element};
+use super::super::pack::vectors::{Element, F32};
 use super::super::pack::{Lines, Packing};
 use super::avx2::{Avx2F32, vector};
 use super::cell::{Bf16, Cell, F16, Same, Sight, There};
-use super::engine::{Elementwise, Engine, Microkernel};
-use super::vector::{Interleave, Vector};
+use super::engine::{Elementwise, Engine};
+use super::vector::{Interleave, Microkernel, Vector};
 use crate::routines::nearest_bf16;
 use core::arch::x86_64 as x86;
 use tracecast_ir::DType;
 
-vector!(
-    __m512,
-    f32,
-    16,
-    _mm512_set1_ps,
-    _mm512_loadu_ps,
-    _mm512_storeu_ps,
-    _mm512_fmadd_ps,
-    _mm512_add_ps
-);
-vector!(
-    __m512d,
-    f64,
-    8,
-    _mm512_set1_pd,
-    _mm512_loadu_pd,
-    _mm512_storeu_pd,
-    _mm512_fmadd_pd,
-    _mm512_add_pd
-);
+vector!(__m512, f32, "avx512f,avx512bw,avx512vl", _mm512_set1_ps, _mm512_fmadd_ps, _mm512_add_ps);
+vector!(__m512d, f64, "avx512f", _mm512_set1_pd, _mm512_fmadd_pd, _mm512_add_pd);
 
 impl Interleave for x86::__m512 {
     #[inline(always)]
@@ -75,24 +57,12 @@ fn interleaved_f64(even: x86::__m512d, odd: x86::__m512d) -> [x86::__m512d; 2] {
     [first, last].map(|order| x86::_mm512_permutex2var_pd(even, order, odd))
 }
 
-impl Cell<x86::__m512> for Bf16 {
-    const BYTES: usize = 2;
-    #[inline]
-    #[target_feature(enable = "avx512f")]
+impl<C: Element> Cell<x86::__m512> for C {
+    const BYTES: usize = <C as Element>::BYTES;
+    #[inline(always)]
     unsafe fn load(p: *const u8, _: isize) -> x86::__m512 {
-        // SAFETY: the caller vouches for sixteen elements.
-        let x = x86::_mm512_cvtepu16_epi32(unsafe { x86::_mm256_loadu_si256(p.cast()) });
-        x86::_mm512_castsi512_ps(x86::_mm512_slli_epi32::<16>(x))
-    }
-}
-
-impl Cell<x86::__m512> for F16 {
-    const BYTES: usize = 2;
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    unsafe fn load(p: *const u8, _: isize) -> x86::__m512 {
-        // SAFETY: the caller vouches for sixteen elements.
-        x86::_mm512_cvtph_ps(unsafe { x86::_mm256_loadu_si256(p.cast()) })
+        // SAFETY: the caller's contract; the vector's CPU has what `load` needs.
+        unsafe { load::<C>(p, u16::MAX) }
     }
 }
 
@@ -104,7 +74,7 @@ impl Sight<x86::__m512> for Same {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn side_by_side(from: *const u8, there: There) -> x86::__m512 {
         // SAFETY: the caller's contract.
-        unsafe { load::<vectors::F32>(from, there.mask as u16) }
+        unsafe { load::<F32>(from, there.mask as u16) }
     }
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
@@ -113,9 +83,9 @@ impl Sight<x86::__m512> for Same {
         there: There,
     ) -> [x86::__m512; 2] {
         // SAFETY: the caller's contract.
-        let low = unsafe { load::<vectors::F32>(low, there.mask as u16) };
+        let low = unsafe { load::<F32>(low, there.mask as u16) };
         // SAFETY: the caller's contract.
-        let high = unsafe { load::<vectors::F32>(high, (there.mask >> 16) as u16) };
+        let high = unsafe { load::<F32>(high, (there.mask >> 16) as u16) };
         let even = even();
         let odd = x86::_mm512_or_si512(even, x86::_mm512_set1_epi32(1));
         [even, odd].map(|order| x86::_mm512_permutex2var_ps(low, order, high))
@@ -149,7 +119,7 @@ impl Sight<x86::__m512> for Bf16 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn side_by_side(from: *const u8, there: There) -> x86::__m512 {
         // SAFETY: the caller's contract.
-        unsafe { load::<vectors::Bf16>(from, there.mask as u16) }
+        unsafe { load::<Bf16>(from, there.mask as u16) }
     }
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
@@ -193,11 +163,6 @@ impl Engine for Avx512F32 {
     const FEW: usize = 6;
     const SPOTS: usize = 9;
     const SPOTS_ALONE: usize = 16;
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
-        // SAFETY: the caller's contract.
-        unsafe { kernel.run() }
-    }
     fn reads(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16 | DType::F16)
     }
@@ -235,11 +200,6 @@ impl Engine for Avx512F64 {
     const ROWS: usize = 14;
     const FEW: usize = 6;
     const SPOTS: usize = 9;
-    #[target_feature(enable = "avx512f")]
-    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
-        // SAFETY: the caller's contract.
-        unsafe { kernel.run() }
-    }
 }
 
 impl Elementwise for Avx512F64 {

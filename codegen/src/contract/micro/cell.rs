@@ -81,6 +81,10 @@ pub(in crate::contract) struct There {
 }
 
 impl There {
+    /// All of a vector, or of two.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) const WHOLE: There = There { mask: u32::MAX, by: [0; 2] };
+
     /// Masks `count` elements from `from` on. `there` is the range in bounds, for AVX2 of eight or
     /// more.
     pub(super) fn of(there: &Range<isize>, from: isize, count: usize) -> There {

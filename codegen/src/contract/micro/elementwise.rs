@@ -1,8 +1,8 @@
 //! Microkernel of elementwise products, a batch per lane: one row times lines of columns, whose
 //! steps are found through a table, as in oneDNN's brgdmm.
 
-use super::engine::{Elementwise, Microkernel};
-use super::vector::{Number, Vector};
+use super::engine::Elementwise;
+use super::vector::{Microkernel, Number, Vector};
 
 /// Arguments: some lines of columns, an accumulator each.
 #[derive(Clone, Copy)]

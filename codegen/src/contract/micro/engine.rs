@@ -2,20 +2,8 @@
 
 use super::super::pack::{Grid, Half, Lines, Packing, Wider, pack_singly};
 use super::cell::{Cell, Sight};
-use super::vector::{Interleave, Vector};
+use super::vector::{Interleave, Microkernel, Vector};
 use tracecast_ir::DType;
-
-/// A microkernel with its arguments.
-pub(in crate::contract) trait Microkernel {
-    type Out;
-
-    /// Runs it. To be inlined into the function that has the CPU's instructions.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. What its operands span must be readable, and sums writable.
-    unsafe fn run(self) -> Self::Out;
-}
 
 /// Microkernels and packing for one accumulator type and one instruction set.
 pub(in crate::contract) trait Engine: Sized {
@@ -53,7 +41,11 @@ pub(in crate::contract) trait Engine: Sized {
     /// # Safety
     ///
     /// The CPU must be the engine's, and [`Microkernel::run`] be allowed.
-    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out;
+    #[inline(always)]
+    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
+        // SAFETY: the caller's contract.
+        unsafe { Self::Vector::run(kernel) }
+    }
 
     /// The most columns of a strip of `rows`.
     fn columns(rows: usize) -> usize {

@@ -6,8 +6,8 @@
 
 use super::super::prefetch::prefetch_l1;
 use super::cell::{Cell, Same};
-use super::engine::{Engine, Microkernel};
-use super::vector::{Number, Vector};
+use super::engine::Engine;
+use super::vector::{Microkernel, Number, Vector};
 use std::marker::PhantomData;
 use tracecast_ir::DType;
 

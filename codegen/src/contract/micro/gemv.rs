@@ -6,12 +6,12 @@
 
 use super::super::pack::Lines;
 use super::super::pack::avx512::transpose;
-use super::super::pack::vectors::first;
+use super::super::pack::vectors::{Element, first};
 use super::avx2::{Avx2F32, widened};
 use super::avx512::Avx512F32;
 use super::cell::{Bf16, F16, Same};
-use super::engine::{Engine, Microkernel};
-use super::vector::Vector;
+use super::engine::Engine;
+use super::vector::{Microkernel, Vector};
 use core::arch::x86_64 as x86;
 use std::marker::PhantomData;
 use tracecast_ir::DType;
@@ -61,25 +61,13 @@ impl<T: Copy> Units<T> for Same {
     }
 }
 
-impl Units<x86::__m512> for Bf16 {
+impl<C: Element> Units<x86::__m512> for C {
     const STEPS: usize = 2;
     #[inline]
     #[target_feature(enable = "avx512f")]
     unsafe fn split(units: x86::__m512) -> [x86::__m512; 2] {
         let units = x86::_mm512_castps_si512(units);
-        let last = x86::_mm512_and_si512(units, x86::_mm512_set1_epi32(0xffff << 16));
-        [x86::_mm512_slli_epi32::<16>(units), last].map(|x| x86::_mm512_castsi512_ps(x))
-    }
-}
-
-impl Units<x86::__m512> for F16 {
-    const STEPS: usize = 2;
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    unsafe fn split(units: x86::__m512) -> [x86::__m512; 2] {
-        let units = x86::_mm512_castps_si512(units);
-        [units, x86::_mm512_srli_epi32::<16>(units)]
-            .map(|x| x86::_mm512_cvtph_ps(x86::_mm512_cvtepi32_epi16(x)))
+        [C::evens(units), C::evens(x86::_mm512_srli_epi32::<16>(units))]
     }
 }
 

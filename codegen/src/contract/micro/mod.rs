@@ -23,8 +23,10 @@ pub(super) mod portable;
 pub(super) mod sweep;
 mod vector;
 
-pub(super) use engine::{Elementwise, Engine, Microkernel};
-pub(super) use vector::Number;
+#[cfg(target_arch = "x86_64")]
+pub(super) use cell::{Bf16, F16};
+pub(super) use engine::{Elementwise, Engine};
+pub(super) use vector::{Microkernel, Number};
 
 /// Lines of no more windows than this leave half of the widest vectors empty.
 pub(super) const SHORT: usize = 8;

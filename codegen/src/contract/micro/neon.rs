@@ -1,30 +1,23 @@
 //! Microkernels for NEON: 32 registers of four f32, strips of 8 rows by 12 columns.
 
 use super::cell::{Bf16, Cell, Same, Sight};
-use super::engine::{Elementwise, Engine, Microkernel};
-use super::vector::{Interleave, Vector};
+use super::engine::{Elementwise, Engine};
+use super::vector::{Interleave, Microkernel, Vector};
 use core::arch::aarch64 as arm;
 use tracecast_ir::DType;
 
 macro_rules! vector {
-    ($ty:ident, $num:ty, $lanes:literal, $set:ident, $load:ident, $store:ident, $fma:ident, $add:ident, [$low:ident, $high:ident]) => {
+    ($ty:ident, $num:ty, $set:ident, $fma:ident, $add:ident, [$low:ident, $high:ident]) => {
         impl Vector for arm::$ty {
             type Num = $num;
-            const LANES: usize = $lanes;
+            unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
+                // SAFETY: the caller's contract.
+                unsafe { kernel.run() }
+            }
             #[inline(always)]
             fn splat(x: $num) -> Self {
                 // SAFETY: every 64-bit Arm CPU has NEON.
                 unsafe { arm::$set(x) }
-            }
-            #[inline(always)]
-            unsafe fn load(p: *const $num) -> Self {
-                // SAFETY: as for `splat`, and the caller vouches for the memory.
-                unsafe { arm::$load(p) }
-            }
-            #[inline(always)]
-            unsafe fn store(self, p: *mut $num) {
-                // SAFETY: as for `load`.
-                unsafe { arm::$store(p, self) }
             }
             #[inline(always)]
             fn fma(self, b: Self, acc: Self) -> Self {
@@ -51,28 +44,8 @@ macro_rules! vector {
     };
 }
 
-vector!(
-    float32x4_t,
-    f32,
-    4,
-    vdupq_n_f32,
-    vld1q_f32,
-    vst1q_f32,
-    vfmaq_f32,
-    vaddq_f32,
-    [vzip1q_f32, vzip2q_f32]
-);
-vector!(
-    float64x2_t,
-    f64,
-    2,
-    vdupq_n_f64,
-    vld1q_f64,
-    vst1q_f64,
-    vfmaq_f64,
-    vaddq_f64,
-    [vzip1q_f64, vzip2q_f64]
-);
+vector!(float32x4_t, f32, vdupq_n_f32, vfmaq_f32, vaddq_f32, [vzip1q_f32, vzip2q_f32]);
+vector!(float64x2_t, f64, vdupq_n_f64, vfmaq_f64, vaddq_f64, [vzip1q_f64, vzip2q_f64]);
 
 impl Cell<arm::float32x4_t> for Bf16 {
     const BYTES: usize = 2;
@@ -105,10 +78,6 @@ impl Engine for NeonF32 {
     const ROWS: usize = 8;
     const FEW: usize = 4;
     const SPOTS: usize = 9;
-    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
-        // SAFETY: the caller's contract.
-        unsafe { kernel.run() }
-    }
     fn reads(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16)
     }
@@ -132,10 +101,6 @@ impl Engine for NeonF64 {
     const ROWS: usize = 8;
     const FEW: usize = 4;
     const SPOTS: usize = 9;
-    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
-        // SAFETY: the caller's contract.
-        unsafe { kernel.run() }
-    }
 }
 
 impl Elementwise for NeonF64 {

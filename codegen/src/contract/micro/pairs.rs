@@ -5,13 +5,13 @@
 //! it treats subnormals as zero: where one could occur ([`Strip::tiny`]), FMAs take over. Intel's
 //! reference describes that order; the bits depend on it, so [`available`] tries it out.
 
-use super::super::pack::avx512::{Two, join_pairs};
-use super::super::pack::vectors::{Bf16, RoundedToBf16};
+use super::super::pack::avx512::{Two, join_pairs, larger_negated, least_magnitude};
+use super::super::pack::vectors::RoundedToBf16;
 use super::super::pack::{Grid, Half, Packing, interleave};
 use super::avx512::Avx512F32;
-use super::cell::{Cell, Same};
-use super::engine::{Engine, Microkernel};
-use super::vector::Vector;
+use super::cell::{Bf16, Cell, Same};
+use super::engine::Engine;
+use super::vector::{Microkernel, Vector};
 use crate::routines::to_bf16;
 use core::arch::x86_64 as x86;
 use std::hint::black_box;
@@ -21,31 +21,27 @@ use tracecast_ir::DType;
 
 /// Two bf16 in each lane, or sums in f32.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub(in crate::contract) struct Pairs(x86::__m512);
 
 /// The same, multiplied by fused multiply-adds.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub(in crate::contract) struct Slowly(x86::__m512);
 
 macro_rules! pair_vector {
     ($ty:ident, $fma:ident, $round:ident, $features:literal) => {
         impl Vector for $ty {
             type Num = f32;
-            const LANES: usize = 16;
+            #[target_feature(enable = $features)]
+            unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
+                // SAFETY: the caller's contract.
+                unsafe { kernel.run() }
+            }
             #[inline(always)]
             fn splat(x: f32) -> Self {
                 // SAFETY: used by this engine only, whose callers have checked for the CPU.
                 $ty(unsafe { x86::_mm512_set1_ps(x) })
-            }
-            #[inline(always)]
-            unsafe fn load(p: *const f32) -> Self {
-                // SAFETY: as for `splat`, and the caller vouches for the memory.
-                $ty(unsafe { x86::_mm512_loadu_ps(p) })
-            }
-            #[inline(always)]
-            unsafe fn store(self, p: *mut f32) {
-                // SAFETY: as for `load`.
-                unsafe { x86::_mm512_storeu_ps(p, self.0) }
             }
             #[inline(always)]
             fn fma(self, b: Self, acc: Self) -> Self {
@@ -68,8 +64,8 @@ macro_rules! pair_vector {
     };
 }
 
-pair_vector!(Pairs, multiply, nearest, "avx512f,avx512vl,avx512bf16");
-pair_vector!(Slowly, multiply_slowly, to_bf16, "avx512f");
+pair_vector!(Pairs, multiply, nearest, "avx512f,avx512bw,avx512vl,avx512bf16");
+pair_vector!(Slowly, multiply_slowly, to_bf16, "avx512f,avx512bw,avx512vl");
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
@@ -136,10 +132,12 @@ impl Cell<Pairs> for Apart {
     #[inline(always)]
     fn smaller(least: Pairs, numbers: Pairs) -> Pairs {
         // SAFETY: as for `splat`, and this engine's CPUs have AVX-512BW.
-        Pairs(unsafe { larger_negated(least.0, numbers.0) })
+        Pairs(unsafe { least_so_far(least.0, numbers.0) })
     }
     #[inline(always)]
     fn least(Pairs(least): Pairs) -> u16 {
+        // SAFETY: as for `splat`.
+        let least = unsafe { x86::_mm512_castps_si512(least) };
         // SAFETY: as for `smaller`; these CPUs have SSE4.1 as well.
         unsafe { least_magnitude(least) }
     }
@@ -157,14 +155,12 @@ fn fours_in_turn(even: x86::__m512, odd: x86::__m512) -> [x86::__m512; 2] {
     [x86::_mm512_castpd_ps(first), x86::_mm512_castpd_ps(last)]
 }
 
-/// Per 16-bit half the maximum of `known` and the negated magnitude: that of zero is the least.
+/// [`larger_negated`] of numbers in vectors of f32.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn larger_negated(known: x86::__m512, numbers: x86::__m512) -> x86::__m512 {
+fn least_so_far(known: x86::__m512, numbers: x86::__m512) -> x86::__m512 {
     let [known, numbers] = [known, numbers].map(|x| x86::_mm512_castps_si512(x));
-    let magnitudes = x86::_mm512_and_si512(numbers, x86::_mm512_set1_epi16(i16::MAX));
-    let negated = x86::_mm512_sub_epi16(x86::_mm512_setzero_si512(), magnitudes);
-    x86::_mm512_castsi512_ps(x86::_mm512_max_epu16(known, negated))
+    x86::_mm512_castsi512_ps(larger_negated(known, numbers))
 }
 
 impl Cell<Slowly> for Apart {
@@ -175,24 +171,6 @@ impl Cell<Slowly> for Apart {
         let Pairs(both) = unsafe { <Apart as Cell<Pairs>>::load(p, step) };
         Slowly(both)
     }
-}
-
-/// The least magnitude, of which [`larger_negated`] left the largest negative.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn least_magnitude(negated: x86::__m512) -> u16 {
-    // Less one, so that zero is the largest.
-    let less = x86::_mm512_xor_si512(x86::_mm512_castps_si512(negated), x86::_mm512_set1_epi16(-1));
-    let half = x86::_mm256_min_epu16(
-        x86::_mm512_castsi512_si256(less),
-        x86::_mm512_extracti64x4_epi64::<1>(less),
-    );
-    let quarter = x86::_mm_min_epu16(
-        x86::_mm256_castsi256_si128(half),
-        x86::_mm256_extracti128_si256::<1>(half),
-    );
-    let least = x86::_mm_cvtsi128_si32(x86::_mm_minpos_epu16(quarter)) as u16;
-    least.saturating_add(1)
 }
 
 /// bf16 in pairs, summed in f32.
@@ -212,11 +190,6 @@ impl Engine for PairsF32 {
     const DEPTH: usize = 2;
     const IS_CARELESS: bool = true;
     const ROUNDS: bool = true;
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
-        // SAFETY: the caller's contract.
-        unsafe { kernel.run() }
-    }
     fn reads(cell: DType) -> bool {
         cell == DType::BF16
     }
@@ -255,11 +228,6 @@ impl Engine for SlowPairs {
     const SPOTS: usize = 1;
     const DEPTH: usize = 2;
     const ROUNDS: bool = true;
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
-        // SAFETY: the caller's contract.
-        unsafe { kernel.run() }
-    }
 }
 
 /// As [`to_bf16`], of numbers that are not subnormal: for the instruction, these are zero.
@@ -368,14 +336,11 @@ fn is_a_chain() -> bool {
             let sum = half(left[i], 0).mul_add(half(right[i], 0), sums[i]);
             half(left[i], 16).mul_add(half(right[i], 16), sum)
         };
-        // SAFETY: sixteen numbers each.
-        let load = |x: &[u32; 16]| unsafe { x86::_mm512_loadu_ps(x.as_ptr().cast()) };
-        // SAFETY: sixteen numbers.
-        let acc = unsafe { x86::_mm512_loadu_ps(sums.as_ptr()) };
-        let found = multiply(load(&left), load(&right), acc);
-        let mut results = [0f32; 16];
-        // SAFETY: room for sixteen numbers.
-        unsafe { x86::_mm512_storeu_ps(results.as_mut_ptr(), found) };
+        // SAFETY: sixteen numbers, any bits of which are valid.
+        let vector = |x: [u32; 16]| unsafe { std::mem::transmute::<[u32; 16], x86::__m512>(x) };
+        let found = multiply(vector(left), vector(right), vector(sums.map(f32::to_bits)));
+        // SAFETY: as above.
+        let results = unsafe { std::mem::transmute::<x86::__m512, [f32; 16]>(found) };
         (0..16).all(|i| {
             let want = chain(i);
             results[i].to_bits() == want.to_bits() || results[i].is_nan() && want.is_nan()

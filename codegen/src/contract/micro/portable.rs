@@ -1,27 +1,20 @@
 //! Microkernels for any CPU, on arrays. FMA may be a library call, so larger tiles gain nothing.
 
 use super::cell::{Same, Sight};
-use super::engine::{Elementwise, Engine, Microkernel};
-use super::vector::{Interleave, Vector};
+use super::engine::{Elementwise, Engine};
+use super::vector::{Interleave, Microkernel, Vector};
 
 macro_rules! array_vector {
     ($num:ty, $lanes:literal) => {
         impl Vector for [$num; $lanes] {
             type Num = $num;
-            const LANES: usize = $lanes;
+            unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
+                // SAFETY: the caller's contract.
+                unsafe { kernel.run() }
+            }
             #[inline(always)]
             fn splat(x: $num) -> Self {
                 [x; $lanes]
-            }
-            #[inline(always)]
-            unsafe fn load(p: *const $num) -> Self {
-                // SAFETY: the caller's contract.
-                unsafe { p.cast::<Self>().read_unaligned() }
-            }
-            #[inline(always)]
-            unsafe fn store(self, p: *mut $num) {
-                // SAFETY: the caller's contract.
-                unsafe { p.cast::<Self>().write_unaligned(self) }
             }
             // On x86 without FMA each lane calls the C library: unrolling a strip would not pay.
             #[inline(never)]
@@ -72,10 +65,6 @@ macro_rules! portable_engine {
             const ROWS: usize = 2;
             const FEW: usize = 0;
             const SPOTS: usize = 2;
-            unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
-                // SAFETY: the caller's contract.
-                unsafe { kernel.run() }
-            }
         }
 
         impl Elementwise for $name {

@@ -6,8 +6,8 @@
 
 use super::super::prefetch::{prefetch_bytes, prefetch_l1};
 use super::cell::{Sight, There};
-use super::engine::{Elementwise, Microkernel};
-use super::vector::{Number, Vector};
+use super::engine::Elementwise;
+use super::vector::{Microkernel, Number, Vector};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 use std::ops::Range;

@@ -44,21 +44,21 @@ impl Lanes for x86::__m256 {
     type Square = [x86::__m256; 8];
     #[inline(always)]
     fn square() -> [x86::__m256; 8] {
-        [Self::bits(false); 8]
+        [Self::zero(); 8]
     }
     #[inline(always)]
-    fn bits(are_set: bool) -> x86::__m256 {
+    fn zero() -> x86::__m256 {
         // SAFETY: the trait is for CPUs with AVX2.
-        unsafe { x86::_mm256_set1_ps(f32::from_bits(if are_set { u32::MAX } else { 0 })) }
+        unsafe { x86::_mm256_setzero_ps() }
     }
     #[inline(always)]
     fn or(self, other: x86::__m256) -> x86::__m256 {
-        // SAFETY: as for `bits`.
+        // SAFETY: as for `zero`.
         unsafe { x86::_mm256_or_ps(self, other) }
     }
     #[inline(always)]
     fn transposed(square: [x86::__m256; 8]) -> [x86::__m256; 8] {
-        // SAFETY: as for `bits`.
+        // SAFETY: as for `zero`.
         unsafe { transpose(square) }
     }
     /// AMD's masked stores are slow.

@@ -109,21 +109,21 @@ impl Lanes for x86::__m512i {
     type Square = [x86::__m512i; 16];
     #[inline(always)]
     fn square() -> [x86::__m512i; 16] {
-        [Self::bits(false); 16]
+        [Self::zero(); 16]
     }
     #[inline(always)]
-    fn bits(are_set: bool) -> x86::__m512i {
+    fn zero() -> x86::__m512i {
         // SAFETY: the trait is for CPUs with AVX-512.
-        unsafe { x86::_mm512_set1_epi32(-i32::from(are_set)) }
+        unsafe { x86::_mm512_setzero_si512() }
     }
     #[inline(always)]
     fn or(self, other: x86::__m512i) -> x86::__m512i {
-        // SAFETY: as for `bits`.
+        // SAFETY: as for `zero`.
         unsafe { x86::_mm512_or_si512(self, other) }
     }
     #[inline(always)]
     fn transposed(square: [x86::__m512i; 16]) -> [x86::__m512i; 16] {
-        // SAFETY: as for `bits`.
+        // SAFETY: as for `zero`.
         unsafe { transpose(square) }
     }
     #[inline]
@@ -194,12 +194,12 @@ impl<C: Element> Numbers for Two<C> {
     #[inline(always)]
     fn smaller(least: x86::__m512i, numbers: x86::__m512i) -> x86::__m512i {
         // SAFETY: packing is called on CPUs with AVX-512BW only.
-        unsafe { smaller(least, numbers) }
+        unsafe { larger_negated(least, numbers) }
     }
     #[inline(always)]
     fn least(least: x86::__m512i) -> u16 {
         // SAFETY: as for `smaller`.
-        unsafe { least_of(least) }
+        unsafe { least_magnitude(least) }
     }
 }
 
@@ -210,39 +210,47 @@ fn pair(step: x86::__m512i, after: x86::__m512i) -> x86::__m512i {
     x86::_mm512_or_si512(step, x86::_mm512_srli_epi32::<16>(after))
 }
 
-/// See [`Numbers::smaller`].
+/// Per 16-bit half the maximum of `known` and the negated magnitude: that of zero is the least.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn smaller(least: x86::__m512i, pairs: x86::__m512i) -> x86::__m512i {
-    let magnitude = x86::_mm512_and_si512(pairs, x86::_mm512_set1_epi16(0x7fff));
-    let less = x86::_mm512_sub_epi16(magnitude, x86::_mm512_set1_epi16(1));
-    x86::_mm512_min_epu16(least, less)
+pub(in crate::contract) fn larger_negated(known: x86::__m512i, of: x86::__m512i) -> x86::__m512i {
+    let magnitudes = x86::_mm512_and_si512(of, x86::_mm512_set1_epi16(i16::MAX));
+    let negated = x86::_mm512_sub_epi16(x86::_mm512_setzero_si512(), magnitudes);
+    x86::_mm512_max_epu16(known, negated)
 }
 
-/// The minimum of the lanes that [`smaller`] left, plus one: the least magnitude.
+/// The least magnitude, of which [`larger_negated`] left the largest negative.
 #[inline]
-#[target_feature(enable = "avx512f")]
-fn least_of(least: x86::__m512i) -> u16 {
-    let mut lanes = [0u16; 32];
-    // SAFETY: room for 32 lanes.
-    unsafe { x86::_mm512_storeu_si512(lanes.as_mut_ptr().cast(), least) };
-    lanes.into_iter().fold(u16::MAX, u16::min).saturating_add(1)
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(in crate::contract) fn least_magnitude(negated: x86::__m512i) -> u16 {
+    // Less one, so that zero is the largest.
+    let less = x86::_mm512_xor_si512(negated, x86::_mm512_set1_epi16(-1));
+    let half = x86::_mm256_min_epu16(
+        x86::_mm512_castsi512_si256(less),
+        x86::_mm512_extracti64x4_epi64::<1>(less),
+    );
+    let quarter = x86::_mm_min_epu16(
+        x86::_mm256_castsi256_si128(half),
+        x86::_mm256_extracti128_si256::<1>(half),
+    );
+    let least = x86::_mm_cvtsi128_si32(x86::_mm_minpos_epu16(quarter)) as u16;
+    least.saturating_add(1)
 }
 
 /// [`Engine::join`](super::super::micro::Engine::join) of f32 whose values are those of bf16.
 ///
 /// # Safety
 ///
-/// The CPU must have AVX-512F and BW. `count` numbers must be readable at `from`, writable at `to`.
-/// They may be the same if `apart` is positive.
-#[target_feature(enable = "avx512f,avx512bw")]
+/// The CPU must have AVX-512F, BW and VL. `count` numbers must be readable at `from`, writable at
+/// `to`. They may be the same if `apart` is positive.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub(in crate::contract) unsafe fn join_pairs(
     from: *const u32,
     to: *mut u32,
     count: usize,
     apart: isize,
 ) -> u16 {
-    let mut least = x86::_mm512_set1_epi16(-1);
+    let mut least = x86::_mm512_setzero_si512();
     let first = (-apart).max(0) as usize;
     let end = count - apart.max(0) as usize;
     for i in (first..end.saturating_sub(x86::__m512i::LANES - 1)).step_by(x86::__m512i::LANES) {
@@ -252,11 +260,11 @@ pub(in crate::contract) unsafe fn join_pairs(
         // SAFETY: as above.
         let after = unsafe { x86::_mm512_loadu_si512(at.wrapping_offset(apart).cast()) };
         let both = pair(step, after);
-        least = smaller(least, both);
+        least = larger_negated(least, both);
         // SAFETY: as above.
         unsafe { x86::_mm512_storeu_si512(to.wrapping_add(i).cast(), both) };
     }
-    least_of(least)
+    least_magnitude(least)
 }
 
 /// Transposes sixteen by sixteen numbers.

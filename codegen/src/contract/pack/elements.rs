@@ -92,40 +92,42 @@ pub(in crate::contract) trait Wider: Number {
     /// The dtype of these numbers in memory.
     const DTYPE: DType;
 
-    /// Reads one element; other dtypes than floats read as zero.
+    /// The value of an element with these bits; zero for other dtypes than floats.
+    fn of_bits(dtype: DType, bits: u64) -> Self;
+
+    /// The nearest value of a 16-bit float; the same number for other dtypes.
+    fn nearest(self, to: DType) -> Self;
+
+    /// Reads one element.
     ///
     /// # Safety
     ///
     /// `p` must be readable for an element of `dtype`.
-    unsafe fn read(dtype: DType, p: *const u8) -> Self;
-
-    /// The nearest value of a 16-bit float; the same number for other dtypes.
-    fn nearest(self, to: DType) -> Self;
-}
-
-/// # Safety
-///
-/// `p` must be readable for a `T`, any bits of which are valid.
-#[inline(always)]
-unsafe fn at<T: Copy>(p: *const u8) -> T {
-    // SAFETY: the caller's contract.
-    unsafe { p.cast::<T>().read_unaligned() }
+    #[inline(always)]
+    unsafe fn read(dtype: DType, p: *const u8) -> Self {
+        let bits = match dtype.bytes() {
+            // SAFETY: the caller's contract.
+            2 => u64::from(unsafe { p.cast::<u16>().read_unaligned() }),
+            // SAFETY: the caller's contract.
+            4 => u64::from(unsafe { p.cast::<u32>().read_unaligned() }),
+            // SAFETY: the caller's contract.
+            8 => unsafe { p.cast::<u64>().read_unaligned() },
+            _ => 0,
+        };
+        Self::of_bits(dtype, bits)
+    }
 }
 
 impl Wider for f32 {
     const DTYPE: DType = DType::F32;
 
     #[inline(always)]
-    unsafe fn read(dtype: DType, p: *const u8) -> f32 {
+    fn of_bits(dtype: DType, bits: u64) -> f32 {
         match dtype {
-            // SAFETY: the caller's contract.
-            DType::F32 => unsafe { at(p) },
-            // SAFETY: the caller's contract.
-            DType::F16 => half::f16_to_f32(unsafe { at(p) }),
-            // SAFETY: the caller's contract.
-            DType::BF16 => half::bf16_to_f32(unsafe { at(p) }),
-            // SAFETY: the caller's contract.
-            DType::F64 => (unsafe { at::<f64>(p) }) as f32,
+            DType::F32 => f32::from_bits(bits as u32),
+            DType::F16 => half::f16_to_f32(bits as u16),
+            DType::BF16 => half::bf16_to_f32(bits as u16),
+            DType::F64 => f64::from_bits(bits) as f32,
             _ => 0.0,
         }
     }
@@ -144,12 +146,10 @@ impl Wider for f64 {
     const DTYPE: DType = DType::F64;
 
     #[inline(always)]
-    unsafe fn read(dtype: DType, p: *const u8) -> f64 {
+    fn of_bits(dtype: DType, bits: u64) -> f64 {
         match dtype {
-            // SAFETY: the caller's contract.
-            DType::F64 => unsafe { at(p) },
-            // SAFETY: the caller's contract.
-            _ => f64::from(unsafe { f32::read(dtype, p) }),
+            DType::F64 => f64::from_bits(bits),
+            _ => f64::from(f32::of_bits(dtype, bits)),
         }
     }
 
@@ -196,8 +196,6 @@ pub(in crate::contract) unsafe fn pack_singly<T: Wider>(
 pub(in crate::contract) unsafe fn move_line<T: Number>(from: *const T, to: *mut T, count: usize) {
     for i in (0..count).step_by(MOVED) {
         // SAFETY: the caller's contract.
-        let piece = unsafe { from.wrapping_add(i).cast::<[T; MOVED]>().read_unaligned() };
-        // SAFETY: the caller's contract.
-        unsafe { to.wrapping_add(i).cast::<[T; MOVED]>().write_unaligned(piece) };
+        unsafe { std::ptr::copy(from.wrapping_add(i), to.wrapping_add(i), MOVED) };
     }
 }

@@ -52,7 +52,7 @@ impl<N: Numbers> Microkernel for Windows<'_, N> {
         let Windows { seen, base, columns, steps, runs, dst, .. } = self;
         runs.place_steps(seen, steps.clone());
         runs.cut_columns(seen, columns.clone());
-        let mut least = N::Vector::bits(true);
+        let mut least = N::Vector::zero();
         let depth = steps.len().div_ceil(N::STEPS);
         let is_dense = seen.column_step() == Some(1);
         let mut run = 0;
@@ -104,7 +104,7 @@ unsafe fn panel<N: Numbers, const S: usize>(
         let to = dst.wrapping_add(p / N::STEPS * VECTORS * N::Vector::LANES);
         let vectors = [0..border, border..pieces.len()];
         for (i, of_vector) in vectors.into_iter().enumerate() {
-            let mut numbers = N::Vector::bits(false);
+            let mut numbers = N::Vector::zero();
             let masks = own[of_vector.clone()].iter().zip(&others[of_vector.clone()]);
             for (piece, (mask, other)) in pieces[of_vector].iter().zip(masks) {
                 let at = piece.place.offset * bytes;

@@ -1,7 +1,8 @@
 //! Interleaves rows of bf16 into pairs with AVX-512, for a block of an image.
 
+use super::super::micro::Bf16;
 use super::avx512::Two;
-use super::vectors::{Bf16, Lanes, Numbers, RoundedToBf16, first, gathered};
+use super::vectors::{Lanes, Numbers, RoundedToBf16, first, gathered};
 use super::{Grid, Half};
 use core::arch::x86_64 as x86;
 use smallvec::SmallVec;
@@ -45,7 +46,7 @@ where
     N: Numbers<Vector = x86::__m512i>,
 {
     let [one, other] = halves;
-    let mut least = x86::__m512i::bits(true);
+    let mut least = x86::__m512i::zero();
     let mut ends = [one.rows.start, one.rows.end, other.rows.start, other.rows.end];
     ends.sort_unstable();
     // Rows with the same columns in bounds.

@@ -85,9 +85,10 @@ impl<N: Numbers> Pack<N> {
     /// those of the last step.
     #[inline(always)]
     fn stored(&self, to: *mut u32) -> u16 {
-        let last = self.dst.wrapping_add((self.k.div_ceil(N::STEPS) - 1) * self.ld + self.count);
-        let is_inside = to.wrapping_add(N::Vector::LANES) <= last;
-        first(if is_inside { N::Vector::LANES } else { self.count.min(N::Vector::LANES) }) as u16
+        let (count, lanes) = (self.count, N::Vector::LANES);
+        let last = self.dst.wrapping_add((self.k.div_ceil(N::STEPS) - 1) * self.ld + count);
+        let is_whole = count >= lanes || to.wrapping_add(lanes) <= last;
+        first(if is_whole { lanes } else { count }) as u16
     }
 
     /// A line whose steps are contiguous, as are its numbers.
@@ -97,7 +98,7 @@ impl<N: Numbers> Pack<N> {
     /// The CPU must have the vector. The line must be readable, and its numbers writable.
     #[inline(always)]
     unsafe fn line(&self) -> N::Vector {
-        let (mut least, some) = (N::Vector::bits(true), N::Vector::LANES * N::STEPS);
+        let (mut least, some) = (N::Vector::zero(), N::Vector::LANES * N::STEPS);
         for p in (0..self.k).step_by(some) {
             let count = some.min(self.k - p);
             // SAFETY: these steps of the line.
@@ -126,7 +127,7 @@ impl<N: Numbers> Pack<N> {
             None => (along, along * N::STEPS as isize),
         };
         let mask = first(count.min(lanes)) as u16;
-        let mut least = N::Vector::bits(true);
+        let mut least = N::Vector::zero();
         let whole = self.whole(S);
         let (mut from, mut to) = (lines.base, dst);
         for p in (0..k).step_by(N::STEPS) {
@@ -180,7 +181,7 @@ impl<N: Numbers> Pack<N> {
     /// The CPU must have the vector. Lines must be readable, and their places writable.
     #[inline(always)]
     unsafe fn squares(&self) -> N::Vector {
-        let mut least = N::Vector::bits(true);
+        let mut least = N::Vector::zero();
         let (lanes, side) = (N::Vector::LANES, N::Vector::LANES * N::STEPS);
         for j in vectors::<N>(self.count) {
             // The last line stands in for missing ones.

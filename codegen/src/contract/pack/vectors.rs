@@ -10,8 +10,7 @@ pub(in crate::contract) trait Lanes: Copy {
     type Square: AsMut<[Self]> + IntoIterator<Item = Self>;
     /// Zeros.
     fn square() -> Self::Square;
-    /// All bits set, or none.
-    fn bits(are_set: bool) -> Self;
+    fn zero() -> Self;
     fn or(self, other: Self) -> Self;
     fn transposed(square: Self::Square) -> Self::Square;
     /// Stores the lanes whose bit of the mask is set.
@@ -35,45 +34,10 @@ pub(in crate::contract) trait Element {
 
 /// f32 in memory.
 pub(in crate::contract) struct F32;
-/// bf16 in memory.
-pub(in crate::contract) struct Bf16;
-/// f16 in memory.
-pub(in crate::contract) struct F16;
 /// f32, rounded to bf16.
 pub(in crate::contract) struct RoundedToBf16;
 /// f32, rounded to f16.
 pub(in crate::contract) struct RoundedToF16;
-
-macro_rules! elements {
-    ($($ty:ident: $bytes:literal $eight:ident $sixteen:ident $evens:ident;)*) => {
-        $(impl Element for $ty {
-            const BYTES: usize = $bytes;
-            #[inline(always)]
-            fn eight(bits: x86::__m256i) -> x86::__m256 {
-                // SAFETY: the trait is for CPUs with AVX2 and F16C.
-                unsafe { super::avx2::$eight(bits) }
-            }
-            #[inline(always)]
-            fn sixteen(bits: x86::__m512i) -> x86::__m512 {
-                // SAFETY: the trait is for CPUs with AVX-512.
-                unsafe { super::avx512::$sixteen(bits) }
-            }
-            #[inline(always)]
-            fn evens(bits: x86::__m512i) -> x86::__m512 {
-                // SAFETY: as for `sixteen`.
-                unsafe { super::avx512::$evens(bits) }
-            }
-        })*
-    };
-}
-
-elements! {
-    F32: 4 as_f32 as_f32 as_f32;
-    Bf16: 2 widen_bf16 widen_bf16 even_bf16;
-    F16: 2 widen_f16 widen_f16 even_f16;
-    RoundedToBf16: 4 round_to_bf16 round_to_bf16 round_to_bf16;
-    RoundedToF16: 4 round_to_f16 round_to_f16 round_to_f16;
-}
 
 /// How elements become the packed numbers of a vector. A number holds one step of `k`, or two.
 pub(in crate::contract) trait Numbers {
@@ -109,8 +73,7 @@ pub(in crate::contract) trait Numbers {
         unsafe { Self::across::<S>(from, masks) }
     }
 
-    /// Least magnitudes so far, minus one, in 16-bit lanes: zero is the largest. For pairs only;
-    /// it begins with all bits set.
+    /// Least magnitudes so far, negated, in 16-bit lanes: zero is the largest. For pairs only.
     #[inline(always)]
     fn smaller(least: Self::Vector, _: Self::Vector) -> Self::Vector {
         least

@@ -3,28 +3,14 @@
 
 use super::super::super::pack::avx2::{in_quarters, parities};
 use super::super::avx2::Avx2F32;
-use super::super::cell::{Bf16, Cell, Same, Sight, There};
+use super::super::cell::{Bf16, Same, Sight, There};
 use super::super::vector::{Interleave, Vector};
 use super::{Planes, Row, Rows, Sums};
 use core::arch::x86_64::__m256 as V;
+use std::marker::PhantomData;
 
 /// Numbers of a vector.
 const LANES: usize = 8;
-
-/// Loads eight contiguous f32.
-///
-/// # Safety
-///
-/// The CPU must have AVX2. They must be readable where they are there.
-#[inline(always)]
-unsafe fn near(from: *const u8, there: There, is_whole: bool) -> V {
-    match is_whole {
-        // SAFETY: the caller's contract.
-        true => unsafe { V::load(from.cast()) },
-        // SAFETY: the caller's contract.
-        false => unsafe { Same::side_by_side(from, there) },
-    }
-}
 
 /// Loads sixteen f32, deinterleaved by halves as [`parities`].
 ///
@@ -32,49 +18,38 @@ unsafe fn near(from: *const u8, there: There, is_whole: bool) -> V {
 ///
 /// The CPU must have AVX2. They must be readable where they are there.
 #[inline(always)]
-unsafe fn halves(from: *const u8, there: There, is_whole: bool) -> [V; 2] {
+unsafe fn halves(from: *const u8, there: There) -> [V; 2] {
     // SAFETY: the caller's contract.
-    let low = unsafe { near(from, there, is_whole) };
+    let low = unsafe { Same::side_by_side(from, there) };
     let there = There { mask: there.mask >> LANES, ..there };
     // SAFETY: the caller's contract.
-    let high = unsafe { near(from.wrapping_add(LANES * 4), there, is_whole) };
+    let high = unsafe { Same::side_by_side(from.wrapping_add(LANES * 4), there) };
     // SAFETY: the CPU has AVX2.
     unsafe { parities(low, high) }
 }
 
-/// Loads sixteen bf16, deinterleaved: those at even places, and those at odd ones.
-///
-/// # Safety
-///
-/// The CPU must have AVX2. They must be readable where they are there.
-#[inline(always)]
-unsafe fn apart(from: *const u8, there: There, is_whole: bool) -> [V; 2] {
-    if !is_whole && there.mask != 0xffff {
-        let both = [from, from.wrapping_add(LANES * 2)];
-        // SAFETY: the caller vouches for the elements that are there.
-        return unsafe { <Bf16 as Sight<V>>::apart::<false>(both, there) };
-    }
-    // SAFETY: all of them are there.
-    unsafe { <Bf16 as Cell<V>>::load_two(from, 0) }
-}
+/// A vector of outputs, each tap's input in order.
+struct InOrder<C>(PhantomData<C>);
 
-impl Row<Avx2F32, 3, 1, 1> for Same {
-    const BYTES: usize = 4;
+impl<C: Sight<V>, const S: usize> Row<Avx2F32, 3, S, 1> for InOrder<C> {
+    const BYTES: usize = C::BYTES;
 
     #[inline(always)]
-    unsafe fn load([row, ..]: &Rows, there: &[There; 3], is_whole: bool) -> [[V; 1]; 3] {
-        let mut seen = [[V::splat(0.0)]; 3];
-        for (c, seen) in seen.iter_mut().enumerate() {
-            // SAFETY: the caller's contract.
-            *seen = [unsafe { near(row.wrapping_add(c * 4), there[c], is_whole) }];
-        }
-        seen
-    }
-
-    #[inline(always)]
-    unsafe fn store([to, ..]: &Sums, _: usize, [sums]: [V; 1], _: bool) {
+    unsafe fn load([row, ..]: &Rows, there: &[There; 3]) -> [[V; 1]; 3] {
+        let both = [*row, row.wrapping_add(LANES * C::BYTES)];
         // SAFETY: the caller's contract.
-        unsafe { sums.store(to.cast()) }
+        let [first, second, third] = unsafe { C::taps::<3, S, false>(both, there) };
+        [[first], [second], [third]]
+    }
+
+    #[inline(always)]
+    unsafe fn store([to, ..]: &Sums, _: usize, [sums]: [V; 1], rounds: bool) {
+        match rounds {
+            // SAFETY: the caller's contract.
+            true => unsafe { sums.round(to.cast()) },
+            // SAFETY: the caller's contract.
+            false => unsafe { sums.store(to.cast()) },
+        }
     }
 }
 
@@ -84,11 +59,11 @@ impl Row<Avx2F32, 3, 2, 1> for Same {
 
     /// The first position is loaded alone, so that most outputs load the others at even places.
     #[inline(always)]
-    unsafe fn load([row, ..]: &Rows, there: &[There; 3], is_whole: bool) -> [[V; 1]; 3] {
+    unsafe fn load([row, ..]: &Rows, there: &[There; 3]) -> [[V; 1]; 3] {
         // SAFETY: the caller's contract.
-        let [first, _] = unsafe { halves(*row, there[0], is_whole) };
+        let [first, _] = unsafe { halves(*row, there[0]) };
         // SAFETY: the caller's contract.
-        let [second, third] = unsafe { halves(row.wrapping_add(4), there[1], is_whole) };
+        let [second, third] = unsafe { halves(row.wrapping_add(4), there[1]) };
         [[first], [second], [third]]
     }
 
@@ -106,11 +81,13 @@ impl Row<Avx2F32, 3, 1, 2> for Bf16 {
     const BYTES: usize = 2;
 
     #[inline(always)]
-    unsafe fn load([row, ..]: &Rows, there: &[There; 3], is_whole: bool) -> [[V; 2]; 3] {
+    unsafe fn load([row, ..]: &Rows, there: &[There; 3]) -> [[V; 2]; 3] {
+        let both = [*row, row.wrapping_add(LANES * 2)];
         // SAFETY: the caller's contract.
-        let [first, second] = unsafe { apart(*row, there[0], is_whole) };
+        let [first, second] = unsafe { Bf16::apart::<false>(both, there[0]) };
+        let both = both.map(|row| row.wrapping_add(4));
         // SAFETY: the caller's contract.
-        let [third, fourth] = unsafe { apart(row.wrapping_add(4), there[2], is_whole) };
+        let [third, fourth] = unsafe { Bf16::apart::<false>(both, there[2]) };
         [[first, second], [second, third], [third, fourth]]
     }
 
@@ -128,29 +105,6 @@ impl Row<Avx2F32, 3, 1, 2> for Bf16 {
     }
 }
 
-impl Row<Avx2F32, 3, 2, 1> for Bf16 {
-    const BYTES: usize = 2;
-
-    #[inline(always)]
-    unsafe fn load([row, ..]: &Rows, there: &[There; 3], is_whole: bool) -> [[V; 1]; 3] {
-        // SAFETY: the caller's contract.
-        let [first, _] = unsafe { apart(*row, there[0], is_whole) };
-        // SAFETY: the caller's contract.
-        let [second, third] = unsafe { apart(row.wrapping_add(2), there[1], is_whole) };
-        [[first], [second], [third]]
-    }
-
-    #[inline(always)]
-    unsafe fn store([to, ..]: &Sums, _: usize, [sums]: [V; 1], rounds: bool) {
-        match rounds {
-            // SAFETY: the caller's contract.
-            true => unsafe { sums.round(to.cast()) },
-            // SAFETY: the caller's contract.
-            false => unsafe { sums.store(to.cast()) },
-        }
-    }
-}
-
 /// Outputs of a line that are accumulated together, the fewest that a line has.
 pub(in crate::contract) const fn windows(is_bf16: bool, step: usize) -> usize {
     if is_bf16 && step == 1 { 2 * LANES } else { LANES }
@@ -164,10 +118,10 @@ pub(in crate::contract) const fn windows(is_bf16: bool, step: usize) -> usize {
 /// have at least [`windows`] outputs, and rows at least eight elements.
 pub(in crate::contract) unsafe fn sum(planes: &Planes<'_>, step: usize, is_bf16: bool) {
     let sum = match (is_bf16, step) {
-        (false, 1) => super::sum::<Avx2F32, Same, 3, 1, 1>,
+        (false, 1) => super::sum::<Avx2F32, InOrder<Same>, 3, 1, 1>,
         (false, 2) => super::sum::<Avx2F32, Same, 3, 2, 1>,
         (true, 1) => super::sum::<Avx2F32, Bf16, 3, 1, 2>,
-        (true, 2) => super::sum::<Avx2F32, Bf16, 3, 2, 1>,
+        (true, 2) => super::sum::<Avx2F32, InOrder<Bf16>, 3, 2, 1>,
         _ => unreachable!("no windows {step} apart"),
     };
     // SAFETY: the caller's contract.

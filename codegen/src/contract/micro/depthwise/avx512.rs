@@ -22,7 +22,7 @@ impl<C: Sight<V>, const K: usize, const S: usize, const N: usize, const TWO: boo
     const IS_MASKED: bool = true;
 
     #[inline(always)]
-    unsafe fn load(rows: &Rows, there: &[There; K], _: bool) -> [[V; N]; K] {
+    unsafe fn load(rows: &Rows, there: &[There; K]) -> [[V; N]; K] {
         let there = match TWO {
             true => there.map(|there| There { mask: there.mask * (1 | 1 << (8 * S)), ..there }),
             false => *there,

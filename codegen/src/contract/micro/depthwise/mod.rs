@@ -8,8 +8,8 @@ pub(in crate::contract) mod avx512;
 
 use super::super::prefetch::prefetch_bytes;
 use super::cell::There;
-use super::engine::{Engine, Microkernel};
-use super::vector::{Vector, unrolled};
+use super::engine::Engine;
+use super::vector::{Microkernel, Vector, unrolled};
 use std::marker::PhantomData;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -60,12 +60,12 @@ trait Row<E: Engine<Num = f32>, const K: usize, const S: usize, const N: usize> 
     /// True if masked loads and stores cost as much as others. Otherwise no line has fewer outputs.
     const IS_MASKED: bool = false;
 
-    /// Loads the input of each tap from a row of each channel; `is_whole`: all of it is in bounds.
+    /// Loads the input of each tap from a row of each channel.
     ///
     /// # Safety
     ///
     /// The CPU must be the engine's. What is in bounds must be readable.
-    unsafe fn load(rows: &Rows, there: &[There; K], is_whole: bool) -> [[E::Vector; N]; K];
+    unsafe fn load(rows: &Rows, there: &[There; K]) -> [[E::Vector; N]; K];
 
     /// Stores the sums of the first `count` outputs in each channel, rounded to bf16 or as f32.
     ///
@@ -164,6 +164,7 @@ where
     #[inline(always)]
     unsafe fn strip(&self, strip: &Strip<'_, E::Vector, K>, is_back: bool, is_whole: bool) {
         let (Lines(s, plane, _), Strip { column, left, there, weights }) = (self, strip);
+        let there = if is_whole { &[There::WHOLE; K] } else { there };
         let (lines, zero) = (s.counts[0], E::Vector::splat(0.0));
         let bytes = if s.rounds { DType::BF16.bytes() } else { size_of::<f32>() };
         let plane = |i: usize| (plane + i).min(MOST_PLANES - 1);
@@ -187,7 +188,7 @@ where
                         prefetch_bytes(row.wrapping_offset(AHEAD), R::OUTPUTS * S * R::BYTES);
                     }
                     // SAFETY: elements of a row that are there, or zeros.
-                    let seen = unsafe { R::load(&rows, there, is_whole) };
+                    let seen = unsafe { R::load(&rows, there) };
                     unrolled!(t of 0 1 2 3 4 => {
                         if t < K && t % S == phase && y.wrapping_sub(t / S) < lines {
                             let mut line = sums[t / S];
