@@ -105,8 +105,8 @@ pub(in crate::contract) trait Engine: Sized {
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's, `ld >= count`, and `k * ld` numbers writable. Lines must be
-    /// readable, with the elements between them if their stride is two.
+    /// The CPU must be the engine's, `ld >= count`, and `k * ld + 8` numbers writable. Lines must
+    /// be readable, with the elements between them if their stride is two.
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut Self::Num, ld: usize) -> u16 {
         if let Some(packing) = Self::packing_of(lines, k) {
             // SAFETY: the caller's contract; these numbers have 32 bits.

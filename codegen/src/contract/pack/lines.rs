@@ -3,7 +3,7 @@
 
 use super::super::micro::{Engine, Microkernel};
 use super::super::prefetch::{LINE, prefetch_l1, prefetch_l2};
-use super::vectors::{Lanes, Numbers, first, gathered};
+use super::vectors::{Lanes, Numbers, first};
 use super::{CHUNK, Lines};
 use std::marker::PhantomData;
 
@@ -20,7 +20,8 @@ const MOST_LANES: usize = 16;
 /// # Safety
 ///
 /// The CPU must be the engine's. Lines must be readable, of these numbers' dtype, with the elements
-/// between them if their stride is two. `ld` is at least `count`, and `dst` writable for all steps.
+/// between them if their stride is two. `ld` is at least `count`, and `dst` writable for all steps
+/// and eight numbers.
 pub(super) unsafe fn pack<E: Engine, N: Numbers>(
     lines: &Lines,
     second: Option<isize>,
@@ -61,7 +62,7 @@ impl<N: Numbers> Microkernel for Pack<N> {
             // SAFETY: the caller's contract.
             2 => unsafe { self.neighbours::<2>() },
             // SAFETY: the caller's contract.
-            _ => unsafe { self.neighbours::<0>() },
+            _ => unsafe { self.one_by_one() },
         })
     }
 }
@@ -73,6 +74,16 @@ fn vectors<N: Numbers>(count: usize) -> impl Iterator<Item = usize> {
     (0..count).step_by(N::Vector::LANES).map(move |j| j.min(last))
 }
 
+/// Prefetches the next chunk: the other lines of this one come in between. AVX2 does without.
+#[inline(always)]
+fn prefetch_next<N: Numbers>(step: *const u8, [after, next]: [isize; 2]) {
+    if N::Vector::LANES == MOST_LANES {
+        for from in [step, step.wrapping_offset(after)].into_iter().take(N::STEPS) {
+            prefetch_l2(from.wrapping_offset((CHUNK / N::STEPS) as isize * next));
+        }
+    }
+}
+
 /// Prefetches for vectors of many lanes into L2: they take more lines than L1 has ways.
 #[inline(always)]
 fn prefetch<N: Numbers>(at: *const u8) {
@@ -81,14 +92,23 @@ fn prefetch<N: Numbers>(at: *const u8) {
 
 /// Methods return least magnitudes by value: a reference would keep them in memory.
 impl<N: Numbers> Pack<N> {
-    /// The mask of numbers that are stored at `to`. Behind them others are written later, but for
-    /// those of the last step.
+    /// The mask of numbers that are stored at `to`: a whole vector if it ends by `end`. Behind them
+    /// others are written later.
     #[inline(always)]
-    fn stored(&self, to: *mut u32) -> u16 {
+    fn stored(&self, to: *mut u32, end: *mut u32) -> u16 {
         let (count, lanes) = (self.count, N::Vector::LANES);
-        let last = self.dst.wrapping_add((self.k.div_ceil(N::STEPS) - 1) * self.ld + count);
-        let is_whole = count >= lanes || to.wrapping_add(lanes) <= last;
-        first(if is_whole { lanes } else { count }) as u16
+        first(if to.wrapping_add(lanes) <= end { lanes } else { count.min(lanes) }) as u16
+    }
+
+    /// Offsets in bytes from a step to the second one of a number, and to the next number's.
+    #[inline(always)]
+    fn strides(&self) -> [isize; 2] {
+        let bytes = N::BYTES as isize;
+        let along = self.lines.along * bytes;
+        match self.second {
+            Some(second) => [second * bytes, along],
+            None => [along, along * N::STEPS as isize],
+        }
     }
 
     /// A line whose steps are contiguous, as are its numbers.
@@ -111,7 +131,7 @@ impl<N: Numbers> Pack<N> {
         least
     }
 
-    /// Lines of stride `S`, one or two, or of any other if zero.
+    /// Lines of stride `S`, one or two.
     ///
     /// # Safety
     ///
@@ -119,45 +139,68 @@ impl<N: Numbers> Pack<N> {
     #[inline(always)]
     unsafe fn neighbours<const S: usize>(&self) -> N::Vector {
         let Pack { lines, count, k, dst, ld, .. } = *self;
-        let (bytes, lanes) = (N::BYTES as isize, N::Vector::LANES);
-        let across = bytes * if S > 0 { S as isize } else { lines.across };
-        let along = lines.along * bytes;
-        let (after, next) = match self.second {
-            Some(second) => (second * bytes, along),
-            None => (along, along * N::STEPS as isize),
-        };
+        let (lanes, [after, next]) = (N::Vector::LANES, self.strides());
+        let (mut least, mut from, mut to) = (N::Vector::zero(), lines.base, dst);
+        let (whole, last) =
+            (self.whole(S), dst.wrapping_add((k.div_ceil(N::STEPS) - 1) * ld + count));
         let mask = first(count.min(lanes)) as u16;
-        let mut least = N::Vector::zero();
-        let whole = self.whole(S);
-        let (mut from, mut to) = (lines.base, dst);
         for p in (0..k).step_by(N::STEPS) {
-            let masks = [mask, if p + 1 < k { mask } else { 0 }];
-            for j in vectors::<N>(count) {
-                let step = from.wrapping_offset(j as isize * across);
-                let after = step.wrapping_offset(after);
-                if lanes == MOST_LANES {
-                    // Prefetches the next chunk: the other lines of this one come in between.
-                    for from in [step, after].into_iter().take(N::STEPS) {
-                        prefetch_l2(from.wrapping_offset((CHUNK / N::STEPS) as isize * next));
-                    }
-                }
-                let numbers = if S == 0 {
+            let has_second = p + 1 < k;
+            if count >= lanes {
+                let full = first(lanes) as u16;
+                let masks = [full, if N::STEPS == 2 && has_second { full } else { 0 }];
+                for j in vectors::<N>(count) {
+                    let step = from.wrapping_add(j * S * N::BYTES);
+                    prefetch_next::<N>(step, [after, next]);
                     // SAFETY: lines at one step and at the next, if there is one.
-                    unsafe { gathered::<N>([step, after], masks, across) }
-                } else if p < whole {
+                    let numbers =
+                        unsafe { N::across::<S>([step, step.wrapping_offset(after)], masks) };
+                    least = N::smaller(least, numbers);
+                    // SAFETY: their places.
+                    unsafe { numbers.store(to.wrapping_add(j), full) };
+                }
+            } else {
+                let masks = [mask, if has_second { mask } else { 0 }];
+                prefetch_next::<N>(from, [after, next]);
+                let both = [from, from.wrapping_offset(after)];
+                let numbers = if p < whole {
                     // SAFETY: as above, and elements up to the last line of the last step.
-                    unsafe { N::within::<S>([step, after], masks) }
+                    unsafe { N::within::<S>(both, masks) }
                 } else {
                     // SAFETY: as above.
-                    unsafe { N::across::<S>([step, after], masks) }
+                    unsafe { N::across::<S>(both, masks) }
                 };
                 least = N::smaller(least, numbers);
-                let to = to.wrapping_add(j);
                 // SAFETY: their places, or those of later numbers.
-                unsafe { numbers.store(to, self.stored(to)) };
+                unsafe { numbers.store(to, self.stored(to, last)) };
             }
             from = from.wrapping_offset(next);
             to = to.wrapping_add(ld);
+        }
+        least
+    }
+
+    /// Lines of any strides.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must have the vector. Lines must be readable, and their places writable.
+    #[inline(always)]
+    unsafe fn one_by_one(&self) -> N::Vector {
+        let (mut least, [after, next]) = (N::Vector::zero(), self.strides());
+        let (mut from, mut to) = (self.lines.base, self.dst);
+        for p in (0..self.k).step_by(N::STEPS) {
+            for j in 0..self.count {
+                let step = from.wrapping_offset(j as isize * self.lines.across * N::BYTES as isize);
+                let both = [step, step.wrapping_offset(after)];
+                // SAFETY: an element, and that of the next step, if there is one.
+                let number = unsafe { N::across::<1>(both, [1, u16::from(p + 1 < self.k)]) };
+                least = N::smaller(least, number);
+                // SAFETY: its place.
+                unsafe { number.store(to.wrapping_add(j), 1) };
+            }
+            from = from.wrapping_offset(next);
+            to = to.wrapping_add(self.ld);
         }
         least
     }
@@ -193,12 +236,14 @@ impl<N: Numbers> Pack<N> {
                 let overlaps = N::STEPS == 1 && self.k >= side;
                 let p = if overlaps { p.min(self.k - side) } else { p };
                 let steps = side.min(self.k - p);
-                least = if steps == side {
+                // What is known to be whole takes no masks.
+                least = match [steps == side, self.count >= lanes] {
                     // SAFETY: the caller's contract, for these lines and steps.
-                    unsafe { self.square(&starts, [j, p, side], least) }
-                } else {
+                    [true, true] => unsafe { self.square(&starts, [j, p, side], true, least) },
                     // SAFETY: as above.
-                    unsafe { self.square(&starts, [j, p, steps], least) }
+                    [true, false] => unsafe { self.square(&starts, [j, p, side], false, least) },
+                    // SAFETY: as above.
+                    _ => unsafe { self.square(&starts, [j, p, steps], false, least) },
                 };
             }
         }
@@ -215,6 +260,7 @@ impl<N: Numbers> Pack<N> {
         &self,
         starts: &[*const u8; MOST_LANES],
         [j, p, steps]: [usize; 3],
+        is_whole: bool,
         mut least: N::Vector,
     ) -> N::Vector {
         let bytes = N::Vector::LANES * N::STEPS * N::BYTES;
@@ -230,11 +276,16 @@ impl<N: Numbers> Pack<N> {
             least = N::smaller(least, *row);
         }
         let to = self.dst.wrapping_add(p / N::STEPS * self.ld + j);
+        // Eight numbers behind the last step may be written.
+        let lanes = N::Vector::LANES;
+        let end = self.k.div_ceil(N::STEPS) * self.ld + MOST_LANES - lanes;
+        let (end, all) = (self.dst.wrapping_add(end), first(lanes) as u16);
         let rows = N::Vector::transposed(rows).into_iter();
         for (q, row) in rows.enumerate().take(steps.div_ceil(N::STEPS)) {
             let to = to.wrapping_add(q * self.ld);
+            let mask = if is_whole || lanes < MOST_LANES { all } else { self.stored(to, end) };
             // SAFETY: their places, or those of later numbers.
-            unsafe { row.store(to, self.stored(to)) };
+            unsafe { row.store(to, mask) };
         }
         least
     }
