@@ -1,24 +1,15 @@
-//! [`Correlation::chosen`]: the schedule of a convolution, from a padded copy or in place.
+//! [`Correlation::choose`]: the schedule of a convolution, from a padded copy or in place.
 
-use super::engines::with_engine;
-use super::image::Image;
 use super::implicit_gemm::{Correlation, Loops};
 use super::macrokernel::tile;
 use super::micro::{Elementwise, Engine};
 use super::schedule::{Axis, Chosen, Layout, Load, Pass, Schedule, Store};
-use crate::machine::InstructionSet;
 use smallvec::smallvec;
-use tracecast_ir::DType;
 
 impl Correlation<'_> {
-    /// The schedule for this number of windows. `None` if they are not a convolution's.
-    pub(crate) fn chosen(&self, windows: usize) -> Option<Chosen> {
-        with_engine!(self.cpu, self.acc, self.pairs, E => self.chosen_with::<E>(windows))
-    }
-
-    fn chosen_with<E: Engine>(&self, windows: usize) -> Option<Chosen> {
-        let (seen, _) = self.windows()?;
-        let whole = Image::of(seen, None)?;
+    /// The schedule of the part.
+    pub(super) fn choose<E: Engine>(&self) -> Chosen {
+        let (whole, windows) = (self.image(None), self.windows.len());
         let rows = |count: usize| ("output rows", count.min(windows));
         let (schedule, right, tile, block) = match self.loops() {
             #[cfg(target_arch = "x86_64")]
@@ -43,9 +34,9 @@ impl Correlation<'_> {
                 (Schedule::ImplicitGemm { vectors, store }, Load::Padded, Some(tile), rows(most))
             }
             Loops::Columns => {
-                let whole = self.image(seen, None)?;
+                let whole = self.all();
                 let most = windows.min(self.most::<E>(&whole));
-                let image = self.image(seen, Some(0..most))?;
+                let image = self.band_of(0..most);
                 let is_stored = self.stored.is_some() && self.is_direct::<E>(&image);
                 let store = if is_stored { Store::InPlace } else { Store::Staged };
                 let schedule = Schedule::ImplicitGemm { vectors: Axis::Columns, store };
@@ -56,6 +47,6 @@ impl Correlation<'_> {
         let is_read = matches!(self.loops(), Loops::Columns) && self.in_place::<E>().is_some();
         let loads = [self.a.load(is_read), right];
         let (pairs, blocks) = (E::DEPTH == 2, smallvec![block]);
-        Some(Chosen { pairs, tile, blocks, ..Chosen::new(schedule, loads) })
+        Chosen { pairs, tile, blocks, ..Chosen::new(schedule, loads) }
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! A padded copy of the channel would cost more than these few products.
 
+use super::driver::Run;
 use super::image::{BEHIND, Image};
 use super::implicit_gemm::{Correlation, Stored};
-use super::micro::SHORT;
 use super::micro::avx2::Avx2F32;
 use super::micro::depthwise::{MOST_PLANES, Planes, avx2, avx512};
+use super::micro::{Engine, SHORT};
 use super::operand::{Scratch, Source};
 use super::pack::room;
 use super::sink::Sink;
@@ -21,10 +22,10 @@ const TOGETHER: usize = 2048;
 impl Correlation<'_> {
     /// True if channels are read in place.
     pub(super) fn is_depthwise(&self) -> bool {
-        let Some((seen, from)) = self.windows().filter(|_| self.rows == 1) else { return false };
-        let image = Image::of(seen, None).filter(|_| self.beside.is_none());
-        let of = (from.dtype, from.round);
-        image.is_some_and(|image| image.is_depthwise(self.cpu, self.acc, of, true))
+        let (_, from) = self.seen();
+        let is_alone = self.rows == 1 && self.beside.is_none();
+        is_alone
+            && self.image(None).is_depthwise(self.cpu, self.acc, (from.dtype, from.round), true)
     }
 
     /// Most channels per call of the kernel.
@@ -44,36 +45,27 @@ impl Correlation<'_> {
         self.cpu.instructions == InstructionSet::Avx512 || [self.a, self.b].iter().all(is_bf16)
     }
 
-    /// Workspace of [`Correlation::run_depthwise`] for `[batches, windows]`.
-    pub(super) fn workspace_depthwise(&self, image: &Image, counts: [usize; 2]) -> Workspace {
-        let [batches, windows] = counts;
+    /// Workspace of [`Run::run_depthwise`].
+    pub(super) fn workspace_depthwise(&self) -> Workspace {
+        let image = &self.image(None);
+        let [batches, windows] = [&self.batches, &self.windows].map(|range| range.len());
         let [all, each] = image.windows();
-        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<f32>());
         let size = room::<Avx2F32>(1, 1, self.k);
         let sums = together(all, each, windows).saturating_mul(windows * each);
         Workspace {
-            left: bytes(size.saturating_mul(self.period.min(batches))),
-            filled: bytes(zeros(image)),
-            chains: bytes(sums.saturating_mul(MOST_PLANES)),
+            left: size.saturating_mul(self.period.min(batches)),
+            filled: zeros(image),
+            chains: sums.saturating_mul(MOST_PLANES),
             ..Workspace::default()
         }
     }
+}
 
-    /// Computes some batches and some rows of their windows.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must have AVX-512 or AVX2. Operands must be readable for these batches and windows,
-    /// and the destination of sums writable.
-    pub(super) unsafe fn run_depthwise(
-        &self,
-        (batches, lines): (Range<usize>, Range<usize>),
-        at: &dyn Fn(usize) -> [isize; 2],
-        scratch: &mut Scratch,
-        sink: &mut Sink<'_>,
-    ) {
-        let (seen, from) = self.windows().expect("is seen through windows");
-        let image = Image::of(seen, None).expect("windows of a convolution");
+impl<E: Engine> Run<'_, Correlation<'_>, E> {
+    /// Computes the part without copies. The CPU has AVX-512 or AVX2.
+    pub(super) fn run_depthwise(&self, scratch: &mut Scratch, sink: &mut Sink<'_>) {
+        let ((_, from), image, at) = (self.seen(), self.image(None), self.at);
+        let [batches, lines] = [&self.batches, &self.windows];
         let [down, across] = image.depthwise().expect("windows of a plane");
         let [all, each] = image.windows();
         let columns = lines.start * each..lines.end * each;
@@ -112,7 +104,7 @@ impl Correlation<'_> {
                 }
                 let weights = packed.wrapping_add(i % self.period * size);
                 if i < self.period {
-                    // SAFETY: the caller's contract; `weights` has room for a window.
+                    // SAFETY: the left operand is readable; `weights` has room for a window.
                     unsafe { self.pack::<Avx2F32>(left, 0..1, 1, weights, scratch) };
                 }
                 let (sums, dtype) = match stored {
@@ -149,7 +141,7 @@ impl Correlation<'_> {
                 };
                 let is_bf16 = from.dtype == DType::BF16;
                 match self.cpu.instructions {
-                    // SAFETY: the caller's contract, and the room for sums.
+                    // SAFETY: what [`Run`] says, and the room for sums.
                     InstructionSet::Avx512 => unsafe {
                         avx512::sum(&planes, [across.taps, across.step], is_bf16)
                     },

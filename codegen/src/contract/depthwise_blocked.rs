@@ -3,9 +3,9 @@
 //! The image keeps positions in order, all lanes of a position together. So strided windows are
 //! read in place, no column is wasted, and no vector is cut at the end of a row.
 
+use super::driver::Run;
 use super::groups;
-use super::im2col::Seen;
-use super::image::{Image, Places};
+use super::image::Image;
 use super::implicit_gemm::{Correlation, SideBySide, Stored};
 use super::micro::elementwise::{How, Lanes, Line};
 use super::micro::{Elementwise, Engine};
@@ -41,34 +41,27 @@ impl Band {
 }
 
 impl Correlation<'_> {
-    /// Workspace of [`Correlation::run_lines`] for these batches and windows.
-    pub(super) fn workspace_lines<E: Engine>(
-        &self,
-        seen: &Seen,
-        whole: &Image,
-        (side, batches): (SideBySide, usize),
-        windows: usize,
-    ) -> Workspace {
-        let count = windows.min(self.most_lines::<E>(whole));
-        let Some(image) = Image::of(seen, Some(0..count)) else { return Workspace::default() };
-        let Band { image: places, counts, .. } = Band::of(&image);
+    /// Workspace of [`Run::run_lines`].
+    pub(super) fn workspace_lines<E: Engine>(&self, side: SideBySide) -> Workspace {
+        let count = self.windows.len().min(self.most_lines::<E>(&self.image(None)));
+        let Band { image: places, counts, .. } = Band::of(&self.image(Some(0..count)));
         let columns: usize = counts.iter().product();
         let a = Operand { source: self.a, columns: false };
-        let [kept, _] = self.kept::<E>(side, &(0..batches));
-        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
+        let [kept, _] = self.kept::<E>(side);
         Workspace {
-            left: bytes(room::<E>(E::LANES, 1, self.k).saturating_mul(kept)),
-            right: bytes(places.most_room().saturating_mul(E::LANES)),
-            filled: bytes(a.filled(E::LANES, self.k).max(places.lines_beside(E::LANES))),
-            chains: bytes(columns.saturating_mul(E::LANES).saturating_add(E::LANES)),
-            sums: bytes(columns.saturating_mul(E::LANES)),
+            left: room::<E>(E::LANES, 1, self.k).saturating_mul(kept),
+            right: places.most_room().saturating_mul(E::LANES),
+            filled: a.filled(E::LANES, self.k).max(places.lines_beside(E::LANES)),
+            chains: columns.saturating_mul(E::LANES).saturating_add(E::LANES),
+            sums: columns.saturating_mul(E::LANES),
             listed: a.listed(E::LANES, self.k),
             steps: self.k,
         }
     }
 
     /// Vectors of left operands kept packed, and the batch from which on all of them are.
-    fn kept<E: Engine>(&self, side: SideBySide, batches: &Range<usize>) -> [usize; 2] {
+    fn kept<E: Engine>(&self, side: SideBySide) -> [usize; 2] {
+        let batches = &self.batches;
         let is_again = side.count == self.period && batches.len() > self.period;
         if !(E::Singly::FILLS_CACHES && is_again) {
             return [1, batches.end];
@@ -88,29 +81,38 @@ impl Correlation<'_> {
         let bytes = numbers.saturating_mul(E::LANES * size_of::<E::Num>()).max(1);
         (self.cpu.caches.l1 / bytes).clamp(SOME.min(all), all)
     }
+}
 
-    /// Computes some batches, a vector of them per pass, in bands of windows.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Operands must be readable for these batches and windows, and
-    /// the destination of sums writable.
-    pub(super) unsafe fn run_lines<E: Engine>(
+impl<E: Engine> Run<'_, Correlation<'_>, E> {
+    /// Packs the left operands of `count` batches, one per lane, for some steps of `k`, to one of
+    /// some slots.
+    pub(super) fn lanes_of(
         &self,
-        side: SideBySide,
-        (batches, windows): (Range<usize>, Range<usize>),
-        at: &dyn Fn(usize) -> [isize; 2],
+        from: isize,
+        count: usize,
+        steps: Range<usize>,
+        [slot, slots]: [usize; 2],
         scratch: &mut Scratch,
-        sink: &mut Sink<'_>,
-    ) {
-        let (seen, from) = self.windows().expect("is seen through windows");
-        let whole = Image::of(seen, None).expect("windows of a convolution");
+    ) -> *const E::Num {
+        let (depth, size) = (steps.len(), room::<E>(E::LANES, 1, steps.len()));
+        let to = scratch.left.room::<E::Num>(size * slots).wrapping_add(slot * size);
+        let operand = Operand { source: self.a.moved(from), columns: false };
+        let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
+        // SAFETY: the operand is readable.
+        let lines = unsafe { operand.lines::<E>(0..count, steps, filled, runs) };
+        // SAFETY: as above; there is room for all steps.
+        unsafe { E::pack(&lines, count, depth, to, E::LANES) };
+        to.cast_const()
+    }
+
+    /// Computes the batches, a vector of them per pass, in bands of windows.
+    pub(super) fn run_lines(&self, side: SideBySide, scratch: &mut Scratch, sink: &mut Sink<'_>) {
+        let (whole, batches) = (self.image(None), &self.batches);
         let [_, each] = whole.windows();
-        let (size, [kept, packed]) =
-            (room::<E>(E::LANES, 1, self.k), self.kept::<E>(side, &batches));
-        for windows in groups(&windows, self.most_lines::<E>(&whole)) {
+        let (size, [kept, packed]) = (room::<E>(E::LANES, 1, self.k), self.kept::<E>(side));
+        for windows in groups(&self.windows, self.most_lines::<E>(&whole)) {
             let columns = windows.start * each..windows.end * each;
-            let band = Band::of(&Image::of(seen, Some(windows)).expect("as the whole"));
+            let band = Band::of(&self.image(Some(windows)));
             let to = scratch.right.zeroed::<E::Num>(band.image.room() * E::LANES);
             band.image.offsets(self.k, &mut scratch.steps);
             scratch.steps.iter_mut().for_each(|at| *at *= E::LANES as isize);
@@ -118,17 +120,16 @@ impl Correlation<'_> {
             while batch < batches.end {
                 let beside = side.vector(batch, batches.end, E::LANES);
                 let count = beside.count;
-                let [left, right] = at(batch);
+                let [left, right] = (self.at)(batch);
                 let place = batch % side.count / E::LANES % kept;
-                let a = scratch.left.room::<E::Num>(size * kept).wrapping_add(place * size);
-                if batch < packed {
-                    // SAFETY: the caller's contract; there is room for all steps.
-                    unsafe { self.lanes_of::<E>(left, count, 0..self.k, a, scratch) };
-                }
-                let line = scratch.filled.room::<E::Num>(band.image.lines_beside(E::LANES));
-                let places = Places { image: to, line, beside };
-                // SAFETY: the caller's contract; `to` holds the image, `line` its rows.
-                unsafe { band.image.fill::<E>(from.moved(right), places) };
+                let a = if batch < packed {
+                    self.lanes_of(left, count, 0..self.k, [place, kept], scratch)
+                } else {
+                    let all = scratch.left.room::<E::Num>(size * kept).cast_const();
+                    all.wrapping_add(place * size)
+                };
+                // SAFETY: `to` holds the image of a vector of batches.
+                unsafe { self.fill(&band.image, right, (to, beside), scratch) };
                 let sums = scratch.sums.room::<E::Num>(columns.len() * E::LANES);
                 // SAFETY: the operands are ready, and there is room for all sums.
                 unsafe { lines::<E>(&band, a, to, &scratch.steps, sums) };
@@ -141,11 +142,8 @@ impl Correlation<'_> {
                     Some(Stored { first, .. }) => first.cast::<E::Num>().wrapping_add(batch * each),
                     None => scratch.chains.room::<E::Num>((each + 1) * E::LANES),
                 };
-                let base = sums.cast_const().cast();
-                let (across, dtype) = (E::LANES as isize, E::Num::DTYPE);
-                let all = Lines { base, dtype, round: None, across, along: 1 };
                 // SAFETY: the sums of all columns, and room for them and some more.
-                unsafe { E::pack(&all, each, count, dense, each) };
+                unsafe { turn_lanes::<E>(sums, [each, count], dense) };
                 if stored.is_none() {
                     sink(batch..next, columns.clone(), dense.cast_const().cast());
                 }
@@ -153,29 +151,22 @@ impl Correlation<'_> {
             }
         }
     }
+}
 
-    /// Packs the left operands of `count` batches, one per lane, for some steps of `k`.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Left operands must be readable for these batches and steps,
-    /// and `to` writable for the steps and packing's overrun.
-    pub(super) unsafe fn lanes_of<E: Engine>(
-        &self,
-        from: isize,
-        count: usize,
-        steps: Range<usize>,
-        to: *mut E::Num,
-        scratch: &mut Scratch,
-    ) {
-        let depth = steps.len();
-        let operand = Operand { source: self.a.moved(from), columns: false };
-        let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
-        // SAFETY: the caller's contract.
-        let lines = unsafe { operand.lines::<E>(0..count, steps, filled, runs) };
-        // SAFETY: as above; there is room for all steps.
-        unsafe { E::pack(&lines, count, depth, to, E::LANES) };
-    }
+/// Transposes sums of `columns`, a vector of batches each, to a row for each of `count` batches.
+///
+/// # Safety
+///
+/// The CPU must be the engine's. Sums must be readable, and `to` writable for a row more.
+pub(super) unsafe fn turn_lanes<E: Engine>(
+    sums: *const E::Num,
+    [columns, count]: [usize; 2],
+    to: *mut E::Num,
+) {
+    let (across, dtype) = (E::LANES as isize, E::Num::DTYPE);
+    let all = Lines { base: sums.cast(), dtype, round: None, across, along: 1 };
+    // SAFETY: the caller's contract.
+    unsafe { E::pack(&all, columns, count, to, columns) };
 }
 
 /// Computes all columns of a band.

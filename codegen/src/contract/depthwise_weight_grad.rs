@@ -3,18 +3,17 @@
 //! A window of a row is a batch with one row; each row of windows is a step of `k`. A *line of
 //! batches* is all windows of a row. Channels that the engine cannot read are packed.
 
-use super::engines::with_engine;
+use super::driver::{OnEngine, Run};
 use super::im2col::{Axis, MOST_BOUNDS, Seen};
 use super::image::Image;
 use super::micro::sweep::{Strip, Sweep, TAPS, sweep};
-use super::micro::{Elementwise, Engine};
+use super::micro::{Elementwise, Engine, Number};
 use super::operand::{Scratch, Source};
 use super::pack::{Elements, Wider};
 use super::schedule::{Chosen, Layout, Load, Pass, Schedule};
 use super::sink::Sink;
-use super::split_k_sums::add_up;
 use super::workspace::Workspace;
-use crate::machine::{Cpu, InstructionSet};
+use crate::machine::Cpu;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -96,8 +95,7 @@ impl LinesOfWindows {
     }
 }
 
-/// Depthwise weight gradients.
-#[derive(Clone, Copy)]
+/// Some lines of batches of depthwise weight gradients.
 pub(crate) struct OverLines<'a> {
     pub(crate) cpu: &'a Cpu,
     /// Accumulator: f32 or f64.
@@ -106,76 +104,22 @@ pub(crate) struct OverLines<'a> {
     pub(crate) a: Source<'a>,
     pub(crate) b: Source<'a>,
     pub(crate) lines: &'a LinesOfWindows,
+    /// Offsets of a line's operands from those of the first one, in elements.
+    pub(crate) at: &'a dyn Fn(usize) -> [isize; 2],
+    /// The lines of batches to compute, and the number of all.
+    pub(crate) part: Range<usize>,
+    pub(crate) count: usize,
 }
 
 /// A plane of an operand: address of position zero, and row stride in bytes.
 type Plane = (*const u8, isize);
 
 impl OverLines<'_> {
-    /// Computes some lines of batches. `at` returns a line's operand offsets, in elements.
-    ///
-    /// # Safety
-    ///
-    /// `cpu` must be this CPU. Operands must be readable for these batches.
-    pub(crate) unsafe fn run(
-        &self,
-        lines: Range<usize>,
-        at: &dyn Fn(usize) -> [isize; 2],
-        scratch: &mut Scratch,
-        sink: &mut Sink<'_>,
-    ) {
-        let count = lines.len();
-        let workspace = || self.workspace(count);
-        scratch.held_to(workspace, |scratch| {
-            with_engine!(self.cpu, self.acc, false, E => {
-                // SAFETY: the caller's contract.
-                unsafe { self.run_with::<E>(lines, at, scratch, sink) }
-            });
-        });
-    }
-
-    /// Workspace for `count` lines of batches.
-    pub(crate) fn workspace(&self, count: usize) -> Workspace {
-        with_engine!(self.cpu, self.acc, false, E => self.workspace_with::<E>(count))
-    }
-
-    /// The schedule.
-    pub(crate) fn chosen(&self) -> Chosen {
-        with_engine!(self.cpu, self.acc, false, E => {
-            let (layout, load) = match self.is_read_in_place::<E>() {
-                true => (Layout::InPlace, Load::InPlace),
-                false => (Layout::Packed, Load::Packed),
-            };
-            let schedule = Schedule::Depthwise(Pass::WeightGrad, layout);
-            Chosen { tile: Some([E::LANES, COLUMNS]), ..Chosen::new(schedule, [load; 2]) }
-        })
-    }
-
-    fn workspace_with<E: Engine>(&self, count: usize) -> Workspace {
-        let LinesOfWindows { counts: [lines, windows], .. } = *self.lines;
-        let image = Image::of(&self.lines.seen, None).expect("as it was");
-        let [down, across] = image.of_plane().expect("as it was").map(|along| along.places());
-        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
-        let plane = |rows: usize, columns: usize| match self.is_read_in_place::<E>() {
-            true => 0,
-            false => bytes(rows.saturating_mul(columns).saturating_add(BEHIND)),
-        };
-        let sums = bytes(COLUMNS.saturating_mul(windows.next_multiple_of(E::LANES)));
-        Workspace {
-            left: plane(lines, windows),
-            right: plane(down.len(), across.len()),
-            filled: bytes(windows.saturating_mul(COLUMNS * (1 + count)).saturating_add(BEHIND)),
-            chains: sums,
-            sums,
-            ..Workspace::default()
-        }
-    }
-
     fn operands(&self) -> [Elements; 2] {
         [self.a, self.b].map(|source| match source {
             Source::Matrix { base, dtype, round, .. }
             | Source::Windows { base, dtype, round, .. } => Elements { base, dtype, round },
-            Source::Fill { .. } | Source::Packed { .. } => unreachable!("operands lie in memory"),
+            Source::Fill { .. } | Source::Packed { .. } => unreachable!("operands are in memory"),
         })
     }
 
@@ -186,25 +130,53 @@ impl OverLines<'_> {
             a.dtype == b.dtype && [a.round, b.round] == [None; 2] && E::Singly::sweeps(a.dtype);
         is_read && self.lines.apart == [1; 2]
     }
+}
 
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Operands must be readable for these channels, and the
-    /// destination of sums writable.
-    unsafe fn run_with<E: Engine>(
-        &self,
-        all: Range<usize>,
-        at: &dyn Fn(usize) -> [isize; 2],
-        scratch: &mut Scratch,
-        sink: &mut Sink<'_>,
-    ) {
+impl OnEngine for OverLines<'_> {
+    fn on(&self) -> (Cpu, DType, bool) {
+        (*self.cpu, self.acc, false)
+    }
+
+    fn ranges(&self) -> [&Range<usize>; 2] {
+        [&self.part; 2]
+    }
+
+    fn chosen_with<E: Engine>(&self) -> Chosen {
+        let (layout, load) = match self.is_read_in_place::<E>() {
+            true => (Layout::InPlace, Load::InPlace),
+            false => (Layout::Packed, Load::Packed),
+        };
+        let schedule = Schedule::Depthwise(Pass::WeightGrad, layout);
+        Chosen { tile: Some([E::LANES, COLUMNS]), ..Chosen::new(schedule, [load; 2]) }
+    }
+
+    fn workspace_with<E: Engine>(&self) -> Workspace {
+        let ([lines, windows], count) = (self.lines.counts, self.part.len());
+        let image = Image::of(&self.lines.seen, None).expect("as it was");
+        let [down, across] = image.of_plane().expect("as it was").map(|along| along.places());
+        let plane = |rows: usize, columns: usize| match self.is_read_in_place::<E>() {
+            true => 0,
+            false => rows.saturating_mul(columns).saturating_add(BEHIND),
+        };
+        let sums = COLUMNS.saturating_mul(windows.next_multiple_of(E::LANES));
+        Workspace {
+            left: plane(lines, windows),
+            right: plane(down.len(), across.len()),
+            filled: windows.saturating_mul(COLUMNS * (1 + count)).saturating_add(BEHIND),
+            chains: sums,
+            sums,
+            ..Workspace::default()
+        }
+    }
+
+    fn run_with<E: Engine>(run: Run<'_, Self, E>, scratch: &mut Scratch, sink: &mut Sink<'_>) {
         let LinesOfWindows { ref seen, counts: [lines, windows], planes, next, along, apart } =
-            *self.lines;
+            *run.lines;
         let image = Image::of(seen, None).expect("as it was");
         let [down, across] = image.of_plane().expect("as it was");
         let there = [down.places(), across.places()];
-        let operands = self.operands();
-        let is_read = self.is_read_in_place::<E>();
+        let operands = run.operands();
+        let is_read = run.is_read_in_place::<E>();
         let dtype = if is_read { operands[0].dtype } else { <E::Num as Wider>::DTYPE };
         let bytes = dtype.bytes() as isize;
         let ld = windows.next_multiple_of(E::LANES);
@@ -212,10 +184,10 @@ impl OverLines<'_> {
         let sums = scratch.sums.room::<E::Num>(COLUMNS * ld);
         let chains = scratch.chains.room::<E::Num>(COLUMNS * ld);
         let count = windows * COLUMNS;
-        let dense = scratch.filled.room::<E::Num>(count * (1 + all.len()) + BEHIND);
+        let dense = scratch.filled.room::<E::Num>(count * (1 + run.part.len()) + BEHIND);
         let all_sums = dense.wrapping_add(count + BEHIND);
-        for line in all.clone() {
-            let first = at(line);
+        for line in run.part.clone() {
+            let first = (run.at)(line);
             // SAFETY: within the room.
             unsafe { chains.write_bytes(0, COLUMNS * ld) };
             for plane in 0..planes {
@@ -260,33 +232,39 @@ impl OverLines<'_> {
                     // SAFETY: operands are ready, and chains have room for whole vectors.
                     unsafe { sweep::<E::Singly>(down.step, dtype, &of) };
                     if end.is_multiple_of(CONTRACT_BLOCK) || end == planes * lines {
-                        if now < CONTRACT_BLOCK {
-                            // SAFETY: both have this length.
-                            unsafe { sums.copy_from_nonoverlapping(chains, COLUMNS * ld) };
-                        } else {
-                            // SAFETY: as above.
-                            unsafe { add_up(sums, chains, COLUMNS * ld) };
-                        }
-                        // SAFETY: within the room.
-                        unsafe { chains.write_bytes(0, COLUMNS * ld) };
+                        // SAFETY: both have this length, and are not overlapped.
+                        let [sums, chains] = [sums, chains].map(|first| unsafe {
+                            std::slice::from_raw_parts_mut(first, COLUMNS * ld)
+                        });
+                        end_chains((sums, chains), now < CONTRACT_BLOCK);
                     }
                     now = end;
                 }
             }
-            let sums = Elements { base: sums.cast_const().cast(), dtype: self.acc, round: None };
+            let sums = Elements { base: sums.cast_const().cast(), dtype: run.acc, round: None };
             let sums = sums.lines(ld as isize, 1);
             // SAFETY: the sums, and room for them.
             unsafe { E::Singly::pack(&sums, COLUMNS, windows, dense, COLUMNS) };
             for window in 0..windows {
-                let to = all_sums.wrapping_add((window * all.len() + line - all.start) * COLUMNS);
+                let to = all_sums
+                    .wrapping_add((window * run.part.len() + line - run.part.start) * COLUMNS);
                 let from = dense.wrapping_add(window * COLUMNS).cast_const();
                 // SAFETY: the sums of a window, and their place.
                 unsafe { to.copy_from_nonoverlapping(from, COLUMNS) };
             }
         }
         for window in 0..windows {
-            let sums = all_sums.wrapping_add(window * all.len() * COLUMNS).cast_const().cast();
-            sink(window..window + 1, all.clone(), sums);
+            let sums = all_sums.wrapping_add(window * run.part.len() * COLUMNS).cast_const().cast();
+            let first = window * run.count;
+            sink(first + run.part.start..first + run.part.end, 0..COLUMNS, sums);
         }
+    }
+}
+
+/// Adds chains to sums and resets them to zero. Chains of the first block replace the sums.
+pub(super) fn end_chains<T: Number>((sums, chains): (&mut [T], &mut [T]), is_first: bool) {
+    for (sum, chain) in sums.iter_mut().zip(chains) {
+        *sum = if is_first { *chain } else { *sum + *chain };
+        *chain = T::ZERO;
     }
 }

@@ -1,53 +1,42 @@
 //! Depthwise weight gradients of few columns: each lane of a vector holds one batch.
 
-use super::im2col::Seen;
-use super::image::{Image, Places};
+use super::depthwise_blocked::turn_lanes;
+use super::depthwise_weight_grad::end_chains;
+use super::driver::Run;
+use super::image::Image;
 use super::implicit_gemm::{Correlation, SideBySide};
+use super::micro::Engine;
 use super::micro::elementwise::{How, Lanes, Tile};
-use super::micro::{Engine, Number};
 use super::operand::{Operand, Scratch};
 use super::pack::room;
 use super::sink::Sink;
 use super::workspace::Workspace;
-use std::ops::Range;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 impl Correlation<'_> {
-    /// Workspace of [`Correlation::run_beside`].
-    pub(super) fn workspace_beside<E: Engine>(&self, seen: &Seen, whole: &Image) -> Workspace {
-        let (plane, planes, _) = whole.plane_by_plane(seen);
-        let Some(image) = Image::of(&plane, None) else { return Workspace::default() };
+    /// Workspace of [`Run::run_beside`].
+    pub(super) fn workspace_beside<E: Engine>(&self) -> Workspace {
+        let (plane, planes, _) = self.image(None).plane_by_plane(self.seen().0);
+        let image = Image::of(&plane, None).expect("as the whole");
         let (steps, columns) = (self.k / planes, image.windows().iter().product::<usize>());
         let a = Operand { source: self.a, columns: false };
-        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         Workspace {
-            left: bytes(room::<E>(E::LANES, 1, steps)),
-            right: bytes(image.room().saturating_mul(E::LANES)),
-            filled: bytes(a.filled(E::LANES, steps).max(image.lines_beside(E::LANES))),
-            chains: bytes(columns * E::LANES),
-            sums: bytes(2 * columns * E::LANES),
+            left: room::<E>(E::LANES, 1, steps),
+            right: image.room().saturating_mul(E::LANES),
+            filled: a.filled(E::LANES, steps).max(image.lines_beside(E::LANES)),
+            chains: (columns + 1) * E::LANES,
+            sums: 2 * columns * E::LANES,
             listed: a.listed(E::LANES, steps),
             steps,
         }
     }
+}
 
-    /// Computes some batches, a vector of them per pass, one plane of `k` after another.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Operands must be readable for these batches and windows, and
-    /// the destination of sums writable.
-    pub(super) unsafe fn run_beside<E: Engine>(
-        &self,
-        side: SideBySide,
-        batches: Range<usize>,
-        at: &dyn Fn(usize) -> [isize; 2],
-        scratch: &mut Scratch,
-        sink: &mut Sink<'_>,
-    ) {
-        let (seen, from) = self.windows().expect("is seen through windows");
-        let whole = Image::of(seen, None).expect("windows of a convolution");
-        let (seen, planes, next) = whole.plane_by_plane(seen);
+impl<E: Engine> Run<'_, Correlation<'_>, E> {
+    /// Computes the batches, a vector of them per pass, one plane of `k` after another.
+    pub(super) fn run_beside(&self, side: SideBySide, scratch: &mut Scratch, sink: &mut Sink<'_>) {
+        let batches = &self.batches;
+        let (seen, planes, next) = self.image(None).plane_by_plane(self.seen().0);
         let image = Image::of(&seen, None).expect("as the whole");
         let (steps, columns) = (self.k / planes, image.windows().iter().product::<usize>());
         let to = scratch.right.zeroed::<E::Num>(image.room() * E::LANES);
@@ -57,25 +46,21 @@ impl Correlation<'_> {
         while batch < batches.end {
             let beside = side.vector(batch, batches.end, E::LANES);
             let count = beside.count;
-            let [left, right] = at(batch);
+            let [left, right] = (self.at)(batch);
             let sums = scratch.sums.zeroed::<E::Num>(2 * columns * E::LANES);
             let chains = sums.wrapping_add(columns * E::LANES);
             for plane in 0..planes {
                 let all = plane * steps..(plane + 1) * steps;
-                let a = scratch.left.room::<E::Num>(room::<E>(E::LANES, 1, steps));
-                // SAFETY: the caller's contract; there is room for all steps.
-                unsafe { self.lanes_of::<E>(left, count, all, a, scratch) };
-                let line = scratch.filled.room::<E::Num>(image.lines_beside(E::LANES));
-                let places = Places { image: to, line, beside };
-                let from = from.moved(right + plane as isize * next);
-                // SAFETY: the caller's contract, and the room of the image.
-                unsafe { image.fill::<E>(from, places) };
+                let a = self.lanes_of(left, count, all, [0, 1], scratch);
+                let right = right + plane as isize * next;
+                // SAFETY: `to` holds the image of a vector of batches.
+                unsafe { self.fill(&image, right, (to, beside), scratch) };
                 let mut done = 0;
                 while done < steps {
                     let k = plane * steps + done;
                     let most = CONTRACT_BLOCK - k % CONTRACT_BLOCK;
                     let part = done..steps.min(done + most);
-                    let a = a.wrapping_add(done * E::LANES).cast_const();
+                    let a = a.wrapping_add(done * E::LANES);
                     let at = &scratch.steps[part.clone()];
                     // SAFETY: the operands are ready and the chains are there.
                     unsafe { columns_of::<E>(&image, a, to, at, chains) };
@@ -91,15 +76,9 @@ impl Correlation<'_> {
                     }
                 }
             }
-            let dense = scratch.chains.room::<E::Num>(columns * E::LANES);
-            for lane in 0..count {
-                for column in 0..columns {
-                    // SAFETY: within the room of the sums.
-                    let sum = unsafe { sums.wrapping_add(column * E::LANES + lane).read() };
-                    // SAFETY: within its room.
-                    unsafe { dense.wrapping_add(lane * columns + column).write(sum) };
-                }
-            }
+            let dense = scratch.chains.room::<E::Num>((columns + 1) * E::LANES);
+            // SAFETY: the sums of all columns, and room for them and some more.
+            unsafe { turn_lanes::<E>(sums, [columns, count], dense) };
             sink(batch..batch + count, 0..columns, dense.cast_const().cast());
             batch += count;
         }
@@ -128,13 +107,5 @@ unsafe fn columns_of<E: Engine>(
         let of = Lanes { a, b, line, across: E::LANES, at, sums: chains, how };
         // SAFETY: the caller's contract.
         unsafe { E::Singly::run(Tile::<E::Singly>([lines, columns], &of)) };
-    }
-}
-
-/// Adds chains to sums and resets them to zero. Chains of the first block replace the sums.
-fn end_chains<T: Number>((sums, chains): (&mut [T], &mut [T]), is_first: bool) {
-    for (sum, chain) in sums.iter_mut().zip(chains) {
-        *sum = if is_first { *chain } else { *sum + *chain };
-        *chain = T::ZERO;
     }
 }

@@ -1,5 +1,6 @@
 //! GEMV and products of few rows: transposes columns contiguous along `k` in registers.
 
+use super::driver::Run;
 use super::macrokernel::leading;
 use super::micro::avx2::Avx2F32;
 use super::micro::avx512::Avx512F32;
@@ -76,23 +77,21 @@ impl Work<'_> {
     pub(super) unsafe fn run_few(&self, b: Lines, scratch: &mut Scratch, finish: &mut Finish<'_>) {
         if self.has_avx512() {
             // SAFETY: the caller's contract.
-            unsafe { self.run_along::<Avx512F32>(b, scratch, finish) }
+            unsafe { Run::<_, Avx512F32>::new(self) }.run_along(b, scratch, finish)
         } else {
             // SAFETY: the caller's contract.
-            unsafe { self.run_along::<Avx2F32>(b, scratch, finish) }
+            unsafe { Run::<_, Avx2F32>::new(self) }.run_along(b, scratch, finish)
         }
     }
+}
 
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Operands must be readable for the rows, columns and `k`, and
-    /// the destination writable.
-    unsafe fn run_along<E: Gemv>(&self, b: Lines, scratch: &mut Scratch, finish: &mut Finish<'_>) {
+impl<E: Gemv> Run<'_, Work<'_>, E> {
+    fn run_along(&self, b: Lines, scratch: &mut Scratch, finish: &mut Finish<'_>) {
         let a = if let Some(lines) = self.rows_in_place() {
             gemv::Rows { base: lines.from(self.rows.start, 0).base.cast(), row: lines.across }
         } else {
             let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
-            // SAFETY: the caller's contract.
+            // SAFETY: what `Run` promises.
             let lines = unsafe { self.a.lines::<E>(self.rows.clone(), 0..self.k, filled, runs) };
             let rows = scratch.left.room::<f32>(room::<E>(self.rows.len(), 1, self.k));
             for row in 0..self.rows.len() {

@@ -4,7 +4,7 @@
 //! one shape. Their image is filled anew, its zero border once. Left operands that repeat after a
 //! period are packed once.
 
-use super::engines::with_engine;
+use super::driver::{OnEngine, Run};
 use super::groups;
 use super::im2col::Seen;
 use super::image::{Beside, Image, Places};
@@ -13,10 +13,11 @@ use super::micro::Engine;
 use super::micro::gemm::{Sums, Taps, outer};
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, MOVED, Wider, move_line, room, strips};
+use super::schedule::Chosen;
 use super::sink::Sink;
 use super::subnormal::may_be_subnormal;
 use super::workspace::Workspace;
-use crate::machine::{Cpu, InstructionSet};
+use crate::machine::Cpu;
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
@@ -26,12 +27,14 @@ const TOGETHER: usize = 8192;
 /// Steps of `k` per pass: what they read of an image stays in L1 for all rows.
 pub(super) const PIECE: usize = 192;
 
-/// A batch of convolutions of one shape.
-#[derive(Clone, Copy)]
+/// Some batches and windows of convolutions of one shape.
 pub(crate) struct Correlation<'a> {
     pub(crate) cpu: &'a Cpu,
     /// Accumulator: f32 or f64.
     pub(crate) acc: DType,
+    /// The batches to compute, and the windows along the first axis.
+    pub(crate) batches: Range<usize>,
+    pub(crate) windows: Range<usize>,
     /// Rows of each batch, and steps of `k`: at least one.
     pub(crate) rows: usize,
     pub(crate) k: usize,
@@ -39,6 +42,8 @@ pub(crate) struct Correlation<'a> {
     pub(crate) a: Source<'a>,
     /// Right operand of the first batch: a view that [`Image::of`] accepts.
     pub(crate) b: Source<'a>,
+    /// Offsets of a batch's operands from those of the first one, in elements.
+    pub(crate) at: &'a dyn Fn(usize) -> [isize; 2],
     /// Batches after which left operands repeat.
     pub(crate) period: usize,
     /// Strides of batches, if vectors go across batches.
@@ -139,53 +144,43 @@ impl<'a> Band<'a> {
     }
 }
 
-impl Correlation<'_> {
-    /// Computes some batches and some windows along the first axis. `at` returns the operand
-    /// offsets of a batch from the first one, in elements.
-    ///
-    /// # Safety
-    ///
-    /// `cpu` must be this CPU. Operands must be readable for these, and the destination writable.
-    pub(crate) unsafe fn run(
-        &self,
-        (batches, windows): (Range<usize>, Range<usize>),
-        at: &dyn Fn(usize) -> [isize; 2],
-        scratch: &mut Scratch,
-        sink: &mut Sink<'_>,
-    ) {
-        let counts = [batches.len(), windows.len()];
-        if counts.contains(&0) {
-            return;
-        }
-        let workspace = || self.workspace(counts);
-        scratch.held_to(workspace, |scratch| {
-            with_engine!(self.cpu, self.acc, self.pairs, E => match self.loops() {
-                // SAFETY: the caller's contract.
-                #[cfg(target_arch = "x86_64")]
-                Loops::InPlace => unsafe {
-                    self.run_depthwise((batches, windows), at, scratch, sink)
-                },
-                // SAFETY: as above.
-                Loops::Few(side) => unsafe {
-                    self.run_beside::<E>(side, batches, at, scratch, sink)
-                },
-                // SAFETY: as above.
-                Loops::Lines(side) => unsafe {
-                    self.run_lines::<E>(side, (batches, windows), at, scratch, sink)
-                },
-                // SAFETY: as above.
-                Loops::Across([first, end]) => unsafe {
-                    let part = (first..end, batches, windows);
-                    self.run_across::<E>(part, at, scratch, sink)
-                },
-                // SAFETY: as above.
-                Loops::Columns => unsafe {
-                    self.run_with::<E>((batches, windows), at, scratch, sink)
-                },
-            });
-        });
+impl OnEngine for Correlation<'_> {
+    fn on(&self) -> (Cpu, DType, bool) {
+        (*self.cpu, self.acc, self.pairs)
     }
 
+    fn ranges(&self) -> [&Range<usize>; 2] {
+        [&self.batches, &self.windows]
+    }
+
+    fn workspace_with<E: Engine>(&self) -> Workspace {
+        match self.loops() {
+            #[cfg(target_arch = "x86_64")]
+            Loops::InPlace => self.workspace_depthwise(),
+            Loops::Few(_) => self.workspace_beside::<E>(),
+            Loops::Lines(side) => self.workspace_lines::<E>(side),
+            Loops::Across(rows) => self.workspace_across::<E>(rows),
+            Loops::Columns => self.workspace_columns::<E>(),
+        }
+    }
+
+    fn chosen_with<E: Engine>(&self) -> Chosen {
+        self.choose::<E>()
+    }
+
+    fn run_with<E: Engine>(run: Run<'_, Self, E>, scratch: &mut Scratch, sink: &mut Sink<'_>) {
+        match run.loops() {
+            #[cfg(target_arch = "x86_64")]
+            Loops::InPlace => run.run_depthwise(scratch, sink),
+            Loops::Few(side) => run.run_beside(side, scratch, sink),
+            Loops::Lines(side) => run.run_lines(side, scratch, sink),
+            Loops::Across(rows) => run.run_across(rows, scratch, sink),
+            Loops::Columns => run.run_columns(scratch, sink),
+        }
+    }
+}
+
+impl Correlation<'_> {
     /// The loop nest that computes the sums.
     pub(super) fn loops(&self) -> Loops {
         #[cfg(target_arch = "x86_64")]
@@ -200,30 +195,11 @@ impl Correlation<'_> {
         }
     }
 
-    /// Workspace for `[batches, windows]`.
-    pub(crate) fn workspace(&self, counts: [usize; 2]) -> Workspace {
-        with_engine!(self.cpu, self.acc, self.pairs, E => self.workspace_with::<E>(counts))
-    }
-
-    fn workspace_with<E: Engine>(&self, [batches, windows]: [usize; 2]) -> Workspace {
-        let Some((seen, _)) = self.windows() else { return Workspace::default() };
-        if let Loops::Across([first, end]) = self.loops() {
-            let counts = [end - first, batches, windows];
-            return self.workspace_across::<E>(seen, counts);
-        }
-        let Some(whole) = self.image(seen, None) else { return Workspace::default() };
-        match self.loops() {
-            #[cfg(target_arch = "x86_64")]
-            Loops::InPlace => return self.workspace_depthwise(&whole, [batches, windows]),
-            Loops::Few(_) => return self.workspace_beside::<E>(seen, &whole),
-            Loops::Lines(side) => {
-                return self.workspace_lines::<E>(seen, &whole, (side, batches), windows);
-            }
-            Loops::Across(_) | Loops::Columns => {}
-        }
+    fn workspace_columns<E: Engine>(&self) -> Workspace {
+        let (whole, batches, windows) = (self.all(), self.batches.len(), self.windows.len());
         let [_, each] = whole.windows();
         let count = windows.min(self.most::<E>(&whole));
-        let Some(image) = self.image(seen, Some(0..count)) else { return Workspace::default() };
+        let image = self.band_of(0..count);
         let band = self.band::<E>([&whole, &image], 0..count * each);
         let (m, k) = (self.rows, self.k);
         let left = if self.in_place::<E>().is_some() {
@@ -235,28 +211,42 @@ impl Correlation<'_> {
         let block = k.min(CONTRACT_BLOCK);
         let (filled, listed) =
             if m == 1 { (0, [0; 2]) } else { (a.filled(m, block), a.listed(m, block)) };
-        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         Workspace {
-            left: bytes(left),
-            right: bytes(image.room()),
-            filled: bytes(filled.max(image.line())),
-            chains: bytes(band.gathered(m)),
-            sums: bytes(self.room_of_sums::<E>(&band)),
+            left,
+            right: image.room(),
+            filled: filled.max(image.line()),
+            chains: band.gathered(m),
+            sums: self.room_of_sums::<E>(&band),
             listed,
             steps: k,
         }
     }
 
     /// View and elements of the right operand.
-    pub(super) fn windows(&self) -> Option<(&Seen, Elements)> {
-        let Source::Windows { base, dtype, round, seen } = self.b else { return None };
-        Some((seen, Elements { base, dtype, round }))
+    pub(super) fn seen(&self) -> (&Seen, Elements) {
+        let Source::Windows { base, dtype, round, seen } = self.b else {
+            unreachable!("is seen through windows")
+        };
+        (seen, Elements { base, dtype, round })
     }
 
-    /// The image of some windows, or of all.
-    pub(super) fn image(&self, seen: &Seen, band: Option<Range<usize>>) -> Option<Image> {
-        let image = Image::of(seen, band)?;
-        if self.pairs { image.joined() } else { Some(image) }
+    /// The image of all windows, or of a band of them, without pairs.
+    pub(super) fn image(&self, band: Option<Range<usize>>) -> Image {
+        Image::of(self.seen().0, band).expect("windows of a convolution")
+    }
+
+    /// The image of all windows.
+    pub(super) fn all(&self) -> Image {
+        self.in_pairs(self.image(None))
+    }
+
+    /// The image of a band of windows.
+    pub(super) fn band_of(&self, windows: Range<usize>) -> Image {
+        self.in_pairs(self.image(Some(windows)))
+    }
+
+    fn in_pairs(&self, image: Image) -> Image {
+        if self.pairs { image.joined().expect("planes form pairs") } else { image }
     }
 
     /// Most windows along the first axis whose image and sums fit in half of L2.
@@ -298,77 +288,6 @@ impl Correlation<'_> {
             step: Some(col),
             tiny: false,
         })
-    }
-
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Operands must be readable for these batches and windows, and
-    /// the destination of sums writable.
-    unsafe fn run_with<E: Engine>(
-        &self,
-        (batches, windows): (Range<usize>, Range<usize>),
-        at: &dyn Fn(usize) -> [isize; 2],
-        scratch: &mut Scratch,
-        sink: &mut Sink<'_>,
-    ) {
-        let (seen, from) = self.windows().expect("is seen through windows");
-        let whole = self.image(seen, None).expect("windows of a convolution");
-        let [_, each] = whole.windows();
-        let slots = self.period.min(batches.len());
-        let size = room::<E>(self.rows, 1, self.k);
-        let packed = match self.in_place::<E>() {
-            Some(_) => std::ptr::null_mut(),
-            None => scratch.left.room::<E::Num>(size.saturating_mul(slots)),
-        };
-        let (mut listed, mut least) = (None, u16::MAX);
-        let all = windows;
-        for (nth, windows) in groups(&all, self.most::<E>(&whole)).enumerate() {
-            let image = self.image(seen, Some(windows.clone())).expect("as the whole");
-            let columns = windows.start * each..windows.end * each;
-            let band = self.band::<E>([&whole, &image], columns);
-            let direct = self.stored.filter(|_| self.is_direct::<E>(&image));
-            let to = scratch.right.zeroed::<E::Num>(image.room());
-            if listed.replace(image.layout()) != Some(image.layout()) {
-                image.offsets(self.k.div_ceil(image.depth()), &mut scratch.steps);
-            }
-            let mut waiting = batches.start..batches.start;
-            for (i, batch) in batches.clone().enumerate() {
-                let [left, right] = at(batch);
-                let ready = match self.in_place::<E>() {
-                    Some(Ready { base, step, tiny }) => {
-                        Ready { base: base.wrapping_offset(left), step, tiny }
-                    }
-                    None => {
-                        let to = packed.wrapping_add(i % self.period * size);
-                        if nth == 0 && i < slots {
-                            // SAFETY: the caller's contract; `to` has room for one left operand.
-                            least = least.min(unsafe {
-                                self.pack::<E>(left, 0..self.rows, E::ROWS, to, scratch)
-                            });
-                        }
-                        Ready { base: to.cast_const(), step: None, tiny: false }
-                    }
-                };
-                let line = scratch.filled.room::<E::Num>(image.line());
-                // SAFETY: the caller's contract; `to` holds the image, `line` a row of it.
-                let places = Places { image: to, line, beside: Beside::ALONE };
-                // SAFETY: as above.
-                let least_right = unsafe { image.fill::<E>(from.moved(right), places) };
-                let sums = scratch.sums.room::<E::Num>(self.room_of_sums::<E>(&band));
-                let ready = Ready { tiny: may_be_subnormal(least, least_right), ..ready };
-                if let Some(stored) = direct {
-                    let of = Direct { left: ready, image: to, at: &scratch.steps, line: sums };
-                    // SAFETY: the image and the left operand are ready, and the caller's contract.
-                    unsafe { self.store_lines::<E>(batch, &band, stored, of) };
-                    continue;
-                }
-                // SAFETY: the image and the left operand are ready, and the sums have room.
-                unsafe { self.sum::<E>(ready, to, &band, &scratch.steps, sums) };
-                // SAFETY: the sums are there.
-                unsafe { self.finish::<E>(batch, &band, &mut waiting, scratch, sink) };
-            }
-            self.hand_on::<E>(&band, &mut waiting, scratch, sink);
-        }
     }
 
     /// Computes all rows of a batch by the columns of a band.
@@ -425,12 +344,112 @@ impl Correlation<'_> {
         }
     }
 
-    /// Passes a batch's sums to the epilogue, or gathers them with those of the next batches.
+    /// The destination, if sums are stored unrounded.
+    pub(super) fn stored_as_they_are(&self) -> Option<Stored> {
+        self.stored.filter(|stored| stored.dtype == self.acc)
+    }
+
+    /// Address of the first sum of a band and batch, and row stride, if sums are stored unrounded.
+    fn stored<T>(&self, batch: usize, band: &Band<'_>) -> Option<(*mut T, usize)> {
+        let Stored { first, ld, .. } = self.stored_as_they_are()?;
+        let first = first.cast::<T>().wrapping_add(batch * self.rows * ld + band.columns.start);
+        Some((first, ld))
+    }
+
+    /// Passes the gathered sums to the epilogue.
+    fn hand_on<E: Engine>(
+        &self,
+        band: &Band<'_>,
+        waiting: &mut Range<usize>,
+        scratch: &mut Scratch,
+        sink: &mut Sink<'_>,
+    ) {
+        if waiting.start < waiting.end {
+            let dense = scratch.chains.room::<E::Num>(0).cast_const().cast();
+            let (first, rows) = (waiting.start * self.rows, waiting.len() * self.rows);
+            sink(first..first + rows, band.columns.clone(), dense);
+        }
+        *waiting = waiting.end..waiting.end;
+    }
+}
+
+impl<E: Engine> Run<'_, Correlation<'_>, E> {
+    /// Fills an image from the right operand `right` elements on. Returns what [`Engine::pack`]
+    /// does.
     ///
     /// # Safety
     ///
-    /// The sums must be there.
-    unsafe fn finish<E: Engine>(
+    /// `to` must hold the image of all operands beside each other.
+    pub(super) unsafe fn fill(
+        &self,
+        image: &Image,
+        right: isize,
+        (to, beside): (*mut E::Num, Beside),
+        scratch: &mut Scratch,
+    ) -> u16 {
+        let room = if beside.width == 1 { image.line() } else { image.lines_beside(beside.width) };
+        let places = Places { image: to, line: scratch.filled.room::<E::Num>(room), beside };
+        // SAFETY: the operand is readable; there is room for lines.
+        unsafe { image.fill::<E>(self.seen().1.moved(right), places) }
+    }
+
+    fn run_columns(&self, scratch: &mut Scratch, sink: &mut Sink<'_>) {
+        let (whole, batches) = (self.all(), self.batches.clone());
+        let [_, each] = whole.windows();
+        let slots = self.period.min(batches.len());
+        let size = room::<E>(self.rows, 1, self.k);
+        let packed = match self.in_place::<E>() {
+            Some(_) => std::ptr::null_mut(),
+            None => scratch.left.room::<E::Num>(size.saturating_mul(slots)),
+        };
+        let (mut listed, mut least) = (None, u16::MAX);
+        for (nth, windows) in groups(&self.windows, self.most::<E>(&whole)).enumerate() {
+            let image = self.band_of(windows.clone());
+            let columns = windows.start * each..windows.end * each;
+            let band = self.band::<E>([&whole, &image], columns);
+            let direct = self.stored.filter(|_| self.is_direct::<E>(&image));
+            let to = scratch.right.zeroed::<E::Num>(image.room());
+            if listed.replace(image.layout()) != Some(image.layout()) {
+                image.offsets(self.k.div_ceil(image.depth()), &mut scratch.steps);
+            }
+            let mut waiting = batches.start..batches.start;
+            for (i, batch) in batches.clone().enumerate() {
+                let [left, right] = (self.at)(batch);
+                let ready = match self.in_place::<E>() {
+                    Some(Ready { base, step, tiny }) => {
+                        Ready { base: base.wrapping_offset(left), step, tiny }
+                    }
+                    None => {
+                        let to = packed.wrapping_add(i % self.period * size);
+                        if nth == 0 && i < slots {
+                            // SAFETY: what `Run` promises; `to` has room for one left operand.
+                            least = least.min(unsafe {
+                                self.pack::<E>(left, 0..self.rows, E::ROWS, to, scratch)
+                            });
+                        }
+                        Ready { base: to.cast_const(), step: None, tiny: false }
+                    }
+                };
+                // SAFETY: `to` holds the image.
+                let least_right = unsafe { self.fill(&image, right, (to, Beside::ALONE), scratch) };
+                let sums = scratch.sums.room::<E::Num>(self.room_of_sums::<E>(&band));
+                let ready = Ready { tiny: may_be_subnormal(least, least_right), ..ready };
+                if let Some(stored) = direct {
+                    let of = Direct { left: ready, image: to, at: &scratch.steps, line: sums };
+                    // SAFETY: the image and the left operand are ready, and what `Run` promises.
+                    unsafe { self.store_lines::<E>(batch, &band, stored, of) };
+                    continue;
+                }
+                // SAFETY: the image and the left operand are ready, and the sums have room.
+                unsafe { self.sum::<E>(ready, to, &band, &scratch.steps, sums) };
+                self.finish(batch, &band, &mut waiting, scratch, sink);
+            }
+            self.hand_on::<E>(&band, &mut waiting, scratch, sink);
+        }
+    }
+
+    /// Passes a batch's sums to the epilogue, or gathers them with those of the next batches.
+    fn finish(
         &self,
         batch: usize,
         band: &Band<'_>,
@@ -448,81 +467,36 @@ impl Correlation<'_> {
             }
             return;
         }
-        if let (Some(first), Some(Stored { ld, .. })) =
-            (self.stored::<E::Num>(batch, band), self.stored)
-        {
-            for row in 0..m {
-                let (line, mut to) =
-                    (sums.wrapping_add(row * band.ld), first.wrapping_add(row * ld));
-                let mut left = n;
-                band.image.each_line(|first, count| {
-                    let from = line.wrapping_add(first);
-                    if count.next_multiple_of(MOVED) <= left {
-                        // SAFETY: sums and place of a row; what is moved past it is overwritten.
-                        unsafe { move_line(from, to, count) };
-                    } else {
-                        // SAFETY: as above; what follows a band may be another thread's.
-                        unsafe { std::ptr::copy_nonoverlapping(from, to, count) };
-                    }
-                    to = to.wrapping_add(count);
-                    left -= count;
-                });
+        // Gathered sums have room behind them; what follows a band may be another thread's.
+        let stored = self.stored::<E::Num>(batch, band);
+        let (first, ld, slack) = match stored {
+            Some((first, ld)) => (first, ld, 0),
+            None => {
+                let dense = scratch.chains.room::<E::Num>(band.gathered(m));
+                (dense.wrapping_add(waiting.len() * m * n), n, MOVED)
             }
-            *waiting = batch + 1..batch + 1;
-            return;
-        }
-        let dense = scratch.chains.room::<E::Num>(band.gathered(m));
-        let mut to = dense.wrapping_add(waiting.len() * m * n);
+        };
         for row in 0..m {
-            let line = sums.wrapping_add(row * band.ld);
+            let (line, mut to) = (sums.wrapping_add(row * band.ld), first.wrapping_add(row * ld));
+            let mut left = n + slack;
             band.image.each_line(|first, count| {
-                // SAFETY: sums and place of a row; what is moved past it is overwritten, or slack.
-                unsafe { move_line(line.wrapping_add(first), to, count) };
+                let from = line.wrapping_add(first);
+                if count.next_multiple_of(MOVED) <= left {
+                    // SAFETY: sums and place of a row; what is past it is overwritten, or slack.
+                    unsafe { move_line(from, to, count) };
+                } else {
+                    // SAFETY: as above.
+                    unsafe { std::ptr::copy_nonoverlapping(from, to, count) };
+                }
                 to = to.wrapping_add(count);
+                left -= count;
             });
         }
-        self.wait::<E>(batch, band, waiting, scratch, sink);
-    }
-
-    /// The destination, if sums are stored unrounded.
-    pub(super) fn stored_as_they_are(&self) -> Option<Stored> {
-        self.stored.filter(|stored| stored.dtype == self.acc)
-    }
-
-    /// Address of the first sum of a band and batch, if sums are stored unrounded.
-    fn stored<T>(&self, batch: usize, band: &Band<'_>) -> Option<*mut T> {
-        let Stored { first, ld, .. } = self.stored_as_they_are()?;
-        Some(first.cast::<T>().wrapping_add(batch * self.rows * ld + band.columns.start))
-    }
-
-    /// Counts a batch with gathered sums. Calls the epilogue when [`Band::together`] wait.
-    fn wait<E: Engine>(
-        &self,
-        batch: usize,
-        band: &Band<'_>,
-        waiting: &mut Range<usize>,
-        scratch: &mut Scratch,
-        sink: &mut Sink<'_>,
-    ) {
         waiting.end = batch + 1;
-        if waiting.len() == band.together {
+        if stored.is_some() {
+            waiting.start = waiting.end;
+        } else if waiting.len() == band.together {
             self.hand_on::<E>(band, waiting, scratch, sink);
         }
-    }
-
-    /// Passes the gathered sums to the epilogue.
-    fn hand_on<E: Engine>(
-        &self,
-        band: &Band<'_>,
-        waiting: &mut Range<usize>,
-        scratch: &mut Scratch,
-        sink: &mut Sink<'_>,
-    ) {
-        if waiting.start < waiting.end {
-            let dense = scratch.chains.room::<E::Num>(0).cast_const().cast();
-            let (first, rows) = (waiting.start * self.rows, waiting.len() * self.rows);
-            sink(first..first + rows, band.columns.clone(), dense);
-        }
-        *waiting = waiting.end..waiting.end;
     }
 }

@@ -3,9 +3,9 @@
 //! The image keeps positions in order at any stride. So no column past the end of a row is
 //! computed. Sums come out column by column and are transposed before the epilogue.
 
+use super::driver::Run;
 use super::groups;
-use super::im2col::Seen;
-use super::image::{Beside, Image, Places};
+use super::image::{Beside, Image};
 use super::implicit_gemm::Correlation;
 use super::micro::Engine;
 use super::micro::gemm::{MOST as SPOTS, Spots, outer};
@@ -14,7 +14,6 @@ use super::pack::{room, strips, turn_sums};
 use super::sink::Sink;
 use super::subnormal::may_be_subnormal;
 use super::workspace::Workspace;
-use std::ops::Range;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// Elements that packing may write past its end; see [`Engine::pack`].
@@ -34,48 +33,38 @@ impl Correlation<'_> {
         (self.cpu.caches.l2 / 2 / (numbers * size_of::<E::Num>()).max(1)).clamp(1, all)
     }
 
-    /// Workspace of [`Correlation::run_across`] for `[rows, batches, windows]`.
-    pub(super) fn workspace_across<E: Engine>(
-        &self,
-        seen: &Seen,
-        [rows, batches, windows]: [usize; 3],
-    ) -> Workspace {
-        let Some(whole) = Image::of(seen, None) else { return Workspace::default() };
-        let count = windows.min(self.most_across::<E>(&whole));
-        let Some(image) = Image::of(seen, Some(0..count)) else { return Workspace::default() };
-        let image = self.place_by_place(&image);
+    /// Workspace of [`Run::run_across`].
+    pub(super) fn workspace_across<E: Engine>(&self, [first, end]: [usize; 2]) -> Workspace {
+        let (whole, rows, batches) = (self.image(None), end - first, self.batches.len());
+        let count = self.windows.len().min(self.most_across::<E>(&whole));
+        let image = self.place_by_place(&self.image(Some(0..count)));
         let [_, each] = whole.windows();
         let columns = count.saturating_mul(each);
         let (a, width) = (Operand { source: self.a, columns: false }, 2 * E::LANES);
         let block = self.k.min(CONTRACT_BLOCK);
-        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         let packed = room::<E>(rows, 1, self.k);
         Workspace {
-            left: bytes(packed.saturating_mul(self.period.min(batches))),
-            right: bytes(image.most_room()),
-            filled: bytes(a.filled(rows, block).max(image.line())),
-            chains: bytes(columns.saturating_mul(width).saturating_add(BEHIND)),
-            sums: bytes(columns.saturating_mul(width)),
+            left: packed.saturating_mul(self.period.min(batches)),
+            right: image.most_room(),
+            filled: a.filled(rows, block).max(image.line()),
+            chains: columns.saturating_mul(width).saturating_add(BEHIND),
+            sums: columns.saturating_mul(width),
             listed: a.listed(rows, block),
             steps: self.k.saturating_add(columns),
         }
     }
+}
 
-    /// Computes some rows, whole pairs of vectors, for some batches, in bands of windows.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Operands must be readable for these batches and windows, and
-    /// the destination of sums writable.
-    pub(super) unsafe fn run_across<E: Engine>(
+impl<E: Engine> Run<'_, Correlation<'_>, E> {
+    /// Computes some rows, whole pairs of vectors, in bands of windows.
+    pub(super) fn run_across(
         &self,
-        (rows, batches, windows): (Range<usize>, Range<usize>, Range<usize>),
-        at: &dyn Fn(usize) -> [isize; 2],
+        [first, end]: [usize; 2],
         scratch: &mut Scratch,
         sink: &mut Sink<'_>,
     ) {
-        let (seen, from) = self.windows().expect("is seen through windows");
-        let whole = Image::of(seen, None).expect("windows of a convolution");
+        let (rows, batches) = (first..end, self.batches.clone());
+        let whole = self.image(None);
         let [_, each] = whole.windows();
         let (m, width) = (rows.len(), 2 * E::LANES);
         let slots = self.period.min(batches.len());
@@ -83,8 +72,8 @@ impl Correlation<'_> {
         let size = room::<E>(m, 1, self.k);
         let packed = scratch.left.room::<E::Num>(size * slots);
         let mut least = u16::MAX;
-        for (nth, windows) in groups(&windows, self.most_across::<E>(&whole)).enumerate() {
-            let of = Image::of(seen, Some(windows.clone())).expect("as the whole");
+        for (nth, windows) in groups(&self.windows, self.most_across::<E>(&whole)).enumerate() {
+            let of = self.image(Some(windows.clone()));
             let image = self.place_by_place(&of);
             let columns = windows.start * each..windows.end * each;
             let n = columns.len();
@@ -93,17 +82,15 @@ impl Correlation<'_> {
             image.each_window(&of, |at| scratch.steps.push(at as isize));
             let to = scratch.right.zeroed::<E::Num>(image.room());
             for (i, batch) in batches.clone().enumerate() {
-                let [left, right] = at(batch);
+                let [left, right] = (self.at)(batch);
                 let own = packed.wrapping_add(i % self.period * size);
                 if nth == 0 && i < slots {
-                    // SAFETY: the caller's contract; `own` has room for one packed left operand.
+                    // SAFETY: what `Run` promises; `own` has room for one packed left operand.
                     least = least
                         .min(unsafe { self.pack::<E>(left, rows.clone(), width, own, scratch) });
                 }
-                let line = scratch.filled.room::<E::Num>(image.line());
-                let places = Places { image: to, line, beside: Beside::ALONE };
-                // SAFETY: the caller's contract; `to` holds the image, `line` a row of it.
-                let least_right = unsafe { image.fill::<E>(from.moved(right), places) };
+                // SAFETY: `to` holds the image.
+                let least_right = unsafe { self.fill(&image, right, (to, Beside::ALONE), scratch) };
                 let tiny = may_be_subnormal(least, least_right);
                 let sums = scratch.sums.room::<E::Num>(n * width);
                 let dense = scratch.chains.room::<E::Num>(n * width + BEHIND);

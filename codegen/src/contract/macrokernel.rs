@@ -98,44 +98,19 @@ pub(super) struct Out<'a, T> {
     /// Chains end with these steps.
     pub(super) ends: bool,
     /// What the epilogue reads and writes next.
-    prefetched: &'a [Prefetch],
+    pub(super) prefetched: &'a [Prefetch],
     /// First row and column of the sums.
-    at: [usize; 2],
+    pub(super) at: [usize; 2],
     /// Sums may be subnormal.
-    tiny: bool,
+    pub(super) tiny: bool,
     /// Stores round to bf16: chains begin and end here.
-    rounded: bool,
+    pub(super) rounded: bool,
 }
 
 impl<T> Out<'_, T> {
-    /// Sums of a part of `k` that begins or ends chains; `add` adds them to earlier blocks.
-    pub(super) fn new(sums: *mut T, ld: usize, add: bool, begins: bool, ends: bool) -> Self {
-        Out {
-            sums,
-            ld,
-            add,
-            begins,
-            ends,
-            prefetched: &[],
-            at: [0; 2],
-            tiny: false,
-            rounded: false,
-        }
-    }
-
-    /// The same, rounded to bf16 by stores.
-    pub(super) fn rounding(self) -> Self {
-        Out { rounded: true, ..self }
-    }
-
     /// Address of the sum at an index.
     fn place(&self, sums: usize) -> *mut T {
         place(self.sums, sums, self.rounded)
-    }
-
-    /// The same with matrices to prefetch; `at` is the row and column of the first sum.
-    pub(super) fn asking<'a>(self, prefetched: &'a [Prefetch], at: [usize; 2]) -> Out<'a, T> {
-        Out { prefetched, at, ..self }
     }
 }
 

@@ -21,7 +21,9 @@ mod depthwise_blocked;
 mod depthwise_transposed;
 mod depthwise_weight_grad;
 mod depthwise_weight_grad_narrow;
+mod driver;
 mod engines;
+mod framed;
 #[cfg(target_arch = "x86_64")]
 mod gemv;
 mod im2col;
@@ -59,19 +61,21 @@ mod workspace_size;
 pub(crate) use attend::{
     Dropped, Gradients, Place, Problem, QUERIES, Unit, attend, chosen_for_attention, numbers,
 };
-pub(crate) use depthwise_transposed::{Placed, Transposed};
+pub(crate) use depthwise_transposed::Transposed;
 pub(crate) use depthwise_weight_grad::{LinesOfWindows, OverLines};
+pub(crate) use driver::Driver;
 pub(crate) use im2col::{Axis, Bound, MOST_BOUNDS, Seen};
 pub(crate) use image::{Image, ProductSizes};
 pub(crate) use implicit_gemm::{Correlation, SideBySide, Stored};
-pub(crate) use operand::{Scratch, Source};
+pub(crate) use operand::{FillFn, Scratch, Source};
 pub(crate) use pack_weights::{keep, workspace_to_keep};
 pub(crate) use packed_weights::{PIECE, Panels};
 pub(crate) use prefetch::Prefetch;
 pub(crate) use schedule::{Chosen, Shared};
+pub(crate) use sink::Sink;
 pub(crate) use split_k_sums::{can_be_shared, shared_bytes};
 pub(crate) use subpixel::Phases;
-pub(crate) use weight_grad_part::{Kept, Positions};
+pub(crate) use weight_grad_part::{Positions, Split};
 pub(crate) use weight_grad_right::Channels;
 pub(crate) use work::Finish;
 pub(crate) use workspace::Workspace;
@@ -79,6 +83,7 @@ pub(crate) use workspace_size::workspace;
 
 use crate::machine::{Cpu, InstructionSet};
 use blocking::Blocking;
+use driver::Run;
 use engines::with_engine;
 use macrokernel::{Left, Out, Right, block, chain_room, leading, tile};
 use micro::{Engine, Number};
@@ -143,7 +148,7 @@ pub(crate) unsafe fn contract(
         }
         with_engine!(cpu, acc, work.in_pairs(), E => {
             // SAFETY: the caller's contract.
-            unsafe { work.run::<E>(scratch, &mut finish) }
+            unsafe { Run::<Work<'_>, E>::new(&work) }.run(scratch, &mut finish)
         });
     });
 }
@@ -203,62 +208,6 @@ impl Work<'_> {
         }
     }
 
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Operands must be readable for the rows, columns and `k`, and
-    /// the destination writable.
-    unsafe fn run<E: Engine>(&self, scratch: &mut Scratch, finish: &mut Finish<'_>) {
-        let (blocking, part, one_group) = self.cut::<E>();
-        let all = 0..self.k;
-        // SAFETY: the caller's contract.
-        let left =
-            one_group.then(|| unsafe { self.left::<E>(self.rows.clone(), all.clone(), scratch) });
-        for cols in groups(&self.cols, blocking.columns) {
-            // SAFETY: the caller's contract.
-            let right = (!one_group)
-                .then(|| unsafe { self.right::<E>(cols.clone(), all.clone(), scratch) });
-            for rows in groups(&self.rows, blocking.rows) {
-                let stored = self.stored_at_once::<E>(&rows, &cols, finish);
-                let ld = stored.map_or(leading::<E>(cols.len()), |(_, ld, _)| ld);
-                let room = || scratch.sums.room::<E::Num>(rows.len() * ld);
-                let sums = stored.map_or_else(room, |(to, ..)| to);
-                let rounded = stored.is_some_and(|(.., rounded)| rounded);
-                if self.k == 0 {
-                    for i in 0..rows.len() * ld {
-                        // SAFETY: within the room of the sums.
-                        unsafe { sums.wrapping_add(i).write(<E::Num as Number>::ZERO) };
-                    }
-                }
-                for from in all.clone().step_by(part) {
-                    let k = from..self.k.min(from + part);
-                    let left = left.map(|left| left.from(from / E::DEPTH)).unwrap_or_else(|| {
-                        // SAFETY: the caller's contract.
-                        unsafe { self.left::<E>(rows.clone(), k.clone(), scratch) }
-                    });
-                    let right =
-                        right.map(|right| right.from::<E>(from / E::DEPTH)).unwrap_or_else(|| {
-                            // SAFETY: the caller's contract.
-                            unsafe { self.right::<E>(cols.clone(), k.clone(), scratch) }
-                        });
-                    let begins = from % CONTRACT_BLOCK == 0;
-                    let ends = k.end % CONTRACT_BLOCK == 0 || k.end == self.k;
-                    let out = Out::new(sums, ld, from >= CONTRACT_BLOCK, begins, ends);
-                    let out = if rounded { out.rounding() } else { out };
-                    let next =
-                        if k.end == self.k && k.len() >= LONG { self.prefetched } else { &[] };
-                    let out = out.asking(next, [rows.start, cols.start]);
-                    let sizes = [rows.len(), cols.len(), k.len().div_ceil(E::DEPTH)];
-                    let chains = scratch.chains.room::<E::Num>(chain_room::<E>(rows.len()));
-                    // SAFETY: the operands are ready for these sizes, and the sums have room.
-                    unsafe { block::<E>(sizes, left, right, out, chains) };
-                }
-                if stored.is_none() {
-                    self.finish::<E>(rows, cols.clone(), scratch, finish);
-                }
-            }
-        }
-    }
-
     /// True if the last columns, too few for a vector, are read with columns before them. The sums
     /// of those are then stored twice, so a later block of `k` must not add to them.
     fn reads_again<E: Engine>(&self, columns: usize) -> bool {
@@ -297,34 +246,6 @@ impl Work<'_> {
         self.a.in_memory().filter(lies)
     }
 
-    /// Packs the left operand for some rows and steps, or returns it in place.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. The left operand must be readable for these rows and steps.
-    unsafe fn left<E: Engine>(
-        &self,
-        rows: Range<usize>,
-        k: Range<usize>,
-        scratch: &mut Scratch,
-    ) -> Left<E::Num> {
-        if let Some(lines) = self.left_as_it_lies::<E>() {
-            let base = lines.from(rows.start, k.start).base;
-            return Left::InPlace { base: base.cast(), row: lines.across, step: lines.along };
-        }
-        let packed = scratch.left.room::<E::Num>(room::<E>(rows.len(), 1, k.len()));
-        let mut least = u16::MAX;
-        for from in k.clone().step_by(CONTRACT_BLOCK) {
-            let steps = from..k.end.min(from + CONTRACT_BLOCK);
-            let to = packed.wrapping_add((from - k.start) / E::DEPTH * rows.len());
-            let spare = (&mut scratch.filled, &mut scratch.runs);
-            // SAFETY: the caller's contract; the room is sized for all blocks.
-            least = least
-                .min(unsafe { self.a.pack_strips::<E>(rows.clone(), steps, E::ROWS, spare, to) });
-        }
-        Left::Packed { base: packed, rows: rows.len(), least }
-    }
-
     /// True if bf16 are multiplied in pairs. Columns that f32 reads in place are paired only in
     /// place, for at least [`ROWS_OF_PAIRS`] rows.
     #[cfg(target_arch = "x86_64")]
@@ -354,54 +275,6 @@ impl Work<'_> {
         let fits = |b: &Lines| is_whole && b.across == 1 && b.round.is_none() && E::reads(b.dtype);
         let is_cheap = |b: &Lines| (few_rows || stays(b)) && !is_without(Choice::InPlace);
         self.b.in_memory().filter(|b| is_cheap(b) && fits(b))
-    }
-
-    /// Packs the right operand for some columns and steps, or returns it in place.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. The right operand must be readable for these columns and
-    /// steps.
-    unsafe fn right<E: Engine>(
-        &self,
-        cols: Range<usize>,
-        k: Range<usize>,
-        scratch: &mut Scratch,
-    ) -> Right {
-        if let Source::Packed { base, panels: Panels { cell, width, .. }, least } = self.b.source {
-            let packed = base.wrapping_add(k.start / E::DEPTH * width * cell.bytes());
-            return Right { in_place: None, packed, cell, width, first: cols.start, least };
-        }
-        let reads_again = self.reads_again::<E>(cols.len());
-        let whole = if reads_again { cols.len() } else { cols.len() / E::LANES * E::LANES };
-        let in_place = self.as_it_lies::<E>().map(|b| (b.from(cols.start, k.start), whole));
-        let rest = cols.start + in_place.map_or(0, |(_, whole)| whole)..cols.end;
-        let width = rest.len().next_multiple_of(E::WIDTH);
-        let (cell, first, mut least) = (E::Num::DTYPE, 0, u16::MAX);
-        if rest.is_empty() {
-            return Right { in_place, packed: std::ptr::null(), cell, width, first, least };
-        }
-        let packed = scratch.right.room::<E::Num>(room::<E>(rest.len(), E::WIDTH, k.len()));
-        for from in k.clone().step_by(CONTRACT_BLOCK) {
-            let to = packed.wrapping_add((from - k.start) / E::DEPTH * width);
-            let steps = from..k.end.min(from + CONTRACT_BLOCK);
-            let count = steps.len();
-            if let Some((seen, base, packing)) = self.b.through::<E>() {
-                let (block, runs) = ((rest.clone(), steps.clone()), &mut scratch.runs);
-                // SAFETY: the caller's contract; the room is sized for all blocks.
-                let found = unsafe { (packing.patches)(seen, base, block, runs, to.cast()) };
-                least = least.min(found);
-                continue;
-            }
-            // SAFETY: the caller's contract.
-            let lines = unsafe {
-                self.b.lines::<E>(rest.clone(), steps, &mut scratch.filled, &mut scratch.runs)
-            };
-            let parts = panels_of(rest.len(), E::WIDTH);
-            // SAFETY: the lines are readable or filled; the room is sized for all blocks.
-            least = least.min(unsafe { pack::<E>(lines, parts, count, to) });
-        }
-        Right { in_place, packed: packed.cast_const().cast(), cell, width, first, least }
     }
 
     /// Stores the sums of a group or passes them to the epilogue.
@@ -447,6 +320,117 @@ impl Work<'_> {
         } else {
             epilogue(rows, cols, dense);
         }
+    }
+}
+
+impl<E: Engine> Run<'_, Work<'_>, E> {
+    fn run(&self, scratch: &mut Scratch, finish: &mut Finish<'_>) {
+        let (blocking, part, one_group) = self.cut::<E>();
+        let all = 0..self.k;
+        let left = one_group.then(|| self.left(self.rows.clone(), all.clone(), scratch));
+        for cols in groups(&self.cols, blocking.columns) {
+            let right = (!one_group).then(|| self.right(cols.clone(), all.clone(), scratch));
+            for rows in groups(&self.rows, blocking.rows) {
+                let stored = self.stored_at_once::<E>(&rows, &cols, finish);
+                let ld = stored.map_or(leading::<E>(cols.len()), |(_, ld, _)| ld);
+                let room = || scratch.sums.room::<E::Num>(rows.len() * ld);
+                let sums = stored.map_or_else(room, |(to, ..)| to);
+                let rounded = stored.is_some_and(|(.., rounded)| rounded);
+                if self.k == 0 {
+                    for i in 0..rows.len() * ld {
+                        // SAFETY: within the room of the sums.
+                        unsafe { sums.wrapping_add(i).write(<E::Num as Number>::ZERO) };
+                    }
+                }
+                for from in all.clone().step_by(part) {
+                    let k = from..self.k.min(from + part);
+                    let left = match left {
+                        Some(left) => left.from(from / E::DEPTH),
+                        None => self.left(rows.clone(), k.clone(), scratch),
+                    };
+                    let right = match right {
+                        Some(right) => right.from::<E>(from / E::DEPTH),
+                        None => self.right(cols.clone(), k.clone(), scratch),
+                    };
+                    let is_last = k.end == self.k && k.len() >= LONG;
+                    let out = Out {
+                        sums,
+                        ld,
+                        add: from >= CONTRACT_BLOCK,
+                        begins: from % CONTRACT_BLOCK == 0,
+                        ends: k.end % CONTRACT_BLOCK == 0 || k.end == self.k,
+                        prefetched: if is_last { self.prefetched } else { &[] },
+                        at: [rows.start, cols.start],
+                        tiny: false,
+                        rounded,
+                    };
+                    let sizes = [rows.len(), cols.len(), k.len().div_ceil(E::DEPTH)];
+                    let chains = scratch.chains.room::<E::Num>(chain_room::<E>(rows.len()));
+                    // SAFETY: the operands are ready for these sizes, and the sums have room.
+                    unsafe { block::<E>(sizes, left, right, out, chains) };
+                }
+                if stored.is_none() {
+                    self.finish::<E>(rows, cols.clone(), scratch, finish);
+                }
+            }
+        }
+    }
+
+    /// Packs the left operand for some rows and steps, or returns it in place.
+    fn left(&self, rows: Range<usize>, k: Range<usize>, scratch: &mut Scratch) -> Left<E::Num> {
+        if let Some(lines) = self.left_as_it_lies::<E>() {
+            let base = lines.from(rows.start, k.start).base;
+            return Left::InPlace { base: base.cast(), row: lines.across, step: lines.along };
+        }
+        let packed = scratch.left.room::<E::Num>(room::<E>(rows.len(), 1, k.len()));
+        let mut least = u16::MAX;
+        for from in k.clone().step_by(CONTRACT_BLOCK) {
+            let steps = from..k.end.min(from + CONTRACT_BLOCK);
+            let to = packed.wrapping_add((from - k.start) / E::DEPTH * rows.len());
+            let spare = (&mut scratch.filled, &mut scratch.runs);
+            // SAFETY: what `Run` promises; the room is sized for all blocks.
+            least = least
+                .min(unsafe { self.a.pack_strips::<E>(rows.clone(), steps, E::ROWS, spare, to) });
+        }
+        Left::Packed { base: packed, rows: rows.len(), least }
+    }
+
+    /// Packs the right operand for some columns and steps, or returns it in place.
+    fn right(&self, cols: Range<usize>, k: Range<usize>, scratch: &mut Scratch) -> Right {
+        if let Source::Packed { base, panels: Panels { cell, width, .. }, least } = self.b.source {
+            let packed = base.wrapping_add(k.start / E::DEPTH * width * cell.bytes());
+            return Right { in_place: None, packed, cell, width, first: cols.start, least };
+        }
+        let reads_again = self.reads_again::<E>(cols.len());
+        let whole = if reads_again { cols.len() } else { cols.len() / E::LANES * E::LANES };
+        let in_place = self.as_it_lies::<E>().map(|b| (b.from(cols.start, k.start), whole));
+        let rest = cols.start + in_place.map_or(0, |(_, whole)| whole)..cols.end;
+        let width = rest.len().next_multiple_of(E::WIDTH);
+        let (cell, first, mut least) = (E::Num::DTYPE, 0, u16::MAX);
+        if rest.is_empty() {
+            return Right { in_place, packed: std::ptr::null(), cell, width, first, least };
+        }
+        let packed = scratch.right.room::<E::Num>(room::<E>(rest.len(), E::WIDTH, k.len()));
+        for from in k.clone().step_by(CONTRACT_BLOCK) {
+            let to = packed.wrapping_add((from - k.start) / E::DEPTH * width);
+            let steps = from..k.end.min(from + CONTRACT_BLOCK);
+            let count = steps.len();
+            if let Some((seen, base, packing)) = self.b.through::<E>() {
+                let (block, runs) = ((rest.clone(), steps.clone()), &mut scratch.runs);
+                // SAFETY: what `Run` promises; the room is sized for all blocks.
+                let found = unsafe { (packing.patches)(seen, base, block, runs, to.cast()) };
+                least = least.min(found);
+                continue;
+            }
+            // SAFETY: what `Run` promises.
+            let lines = unsafe {
+                self.b.lines::<E>(rest.clone(), steps, &mut scratch.filled, &mut scratch.runs)
+            };
+            let parts = panels_of(rest.len(), E::WIDTH);
+            // SAFETY: the lines are readable or filled; the room is sized for all blocks.
+            least = least.min(unsafe { pack::<E>(lines, parts, count, to) });
+        }
+        Right { in_place, packed: packed.cast_const().cast(), cell, width, first, least }
     }
 }
 

@@ -33,32 +33,6 @@ impl Prefetch {
     }
 }
 
-/// Memory that is prefetched bit by bit: rows of `length` bytes at stride `apart`.
-#[derive(Clone, Copy)]
-pub(super) struct Later {
-    pub(super) first: *const u8,
-    pub(super) apart: usize,
-    pub(super) length: usize,
-    /// Bytes of the current row that are prefetched.
-    pub(super) at: usize,
-    /// Cache lines per call of [`Later::ask`].
-    pub(super) each: usize,
-}
-
-impl Later {
-    /// Prefetches the next cache lines.
-    #[inline(always)]
-    pub(super) fn ask(&mut self) {
-        for _ in 0..self.each {
-            prefetch_l1(self.first.wrapping_add(self.at));
-            self.at += LINE;
-            if self.at >= self.length {
-                (self.first, self.at) = (self.first.wrapping_add(self.apart), 0);
-            }
-        }
-    }
-}
-
 /// Prefetches a cache line into L1. The address need not be valid.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]

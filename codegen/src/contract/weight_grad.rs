@@ -8,7 +8,7 @@
 //! all pairs have one distance. Else some cross the end of a row or an example, and each distance
 //! has a copy of the image. A channel of one column is packed instead, as pairs or widened.
 
-use super::engines::with_engine;
+use super::driver::{OnEngine, Run};
 use super::groups;
 use super::im2col::gathered_elements;
 use super::image::Image;
@@ -21,10 +21,10 @@ use super::sink::Sink;
 use super::subnormal::may_be_subnormal;
 use super::weight_grad_blocking::Cut;
 use super::weight_grad_operand::{Ready, TOGETHER, Way, packed_line};
-use super::weight_grad_part::{Kept, Part, Positions};
+use super::weight_grad_part::{Part, Positions};
 use super::weight_grad_right::{Channels, Stretch};
 use super::workspace::Workspace;
-use crate::machine::InstructionSet;
+use crate::machine::Cpu;
 use smallvec::smallvec;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -33,78 +33,42 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 /// Rows of sums per call of the epilogue.
 const MOVED: usize = 64;
 
-impl Positions<'_> {
-    /// Computes some rows and channels over all of `k`.
-    ///
-    /// # Safety
-    ///
-    /// `cpu` must be this CPU. Operands must be readable for these rows and channels and `k`.
-    pub(crate) unsafe fn run(
-        &self,
-        part: (Range<usize>, Range<usize>),
-        k: usize,
-        scratch: &mut Scratch,
-        sink: &mut Sink<'_>,
-    ) {
-        let counts = [part.0.len(), part.1.len()];
-        if counts.contains(&0) {
-            return;
+impl OnEngine for Positions<'_> {
+    fn on(&self) -> (Cpu, DType, bool) {
+        (*self.cpu, self.acc, self.in_pairs())
+    }
+
+    fn ranges(&self) -> [&Range<usize>; 2] {
+        [&self.rows, &self.part]
+    }
+
+    fn chosen_with<E: Engine>(&self) -> Chosen {
+        let source = match self.way() {
+            Way::InPlace => Load::InPlace,
+            Way::Packed => Load::Packed,
+            Way::Images => Load::Padded,
+        };
+        let Cut { rows, channels, examples, steps, strip, .. } = Cut::of::<E>(self);
+        let split_k = self.split.as_ref().map_or(1, |split| split.threads);
+        Chosen {
+            swapped: self.is_traded,
+            pairs: E::DEPTH == 2,
+            tile: Some([rows.min(2 * E::LANES), strip]),
+            blocks: smallvec![
+                ("mc", rows),
+                ("channels", channels),
+                ("examples", examples),
+                ("kc", steps),
+            ],
+            ..Chosen::new(Schedule::WeightGrad { source, split_k }, [self.a.load(false), source])
         }
-        let workspace = || self.workspace(counts, k);
-        scratch.held_to(workspace, |scratch| {
-            with_engine!(self.cpu, self.acc, self.in_pairs(), E => {
-                // SAFETY: the caller's contract.
-                unsafe { self.run_with::<E>(part, k, scratch, sink) }
-            });
-        });
     }
 
-    /// Workspace for `[rows, channels]`.
-    pub(crate) fn workspace(&self, counts: [usize; 2], k: usize) -> Workspace {
-        with_engine!(self.cpu, self.acc, self.in_pairs(), E => self.workspace_with::<E>(counts, k))
-    }
-
-    /// The schedule for `[rows, channels]`, where `split_k` threads share `k`.
-    pub(crate) fn chosen(&self, counts: [usize; 2], k: usize, split_k: usize) -> Chosen {
-        with_engine!(self.cpu, self.acc, self.in_pairs(), E => {
-            let cut = Cut::of::<E>(self, counts, k / self.channels.examples);
-            let source = match self.way() {
-                Way::InPlace => Load::InPlace,
-                Way::Packed => Load::Packed,
-                Way::Images => Load::Padded,
-            };
-            let Cut { rows, channels, examples, steps, strip, .. } = cut;
-            Chosen {
-                swapped: self.is_traded,
-                pairs: E::DEPTH == 2,
-                tile: Some([rows.min(2 * E::LANES), strip]),
-                blocks: smallvec![
-                    ("mc", rows),
-                    ("channels", channels),
-                    ("examples", examples),
-                    ("kc", steps),
-                ],
-                ..Chosen::new(Schedule::WeightGrad { source, split_k }, [self.a.load(false), source])
-            }
-        })
-    }
-
-    /// True if bf16 are multiplied in pairs.
-    pub(super) fn in_pairs(&self) -> bool {
-        let all_bf16 = self.a.is_bf16() && self.b.is_bf16();
-        let Channels { distances, is_whole, .. } = self.channels;
-        self.cpu.pairs && all_bf16 && (distances.is_some() || *is_whole)
-    }
-
-    fn workspace_with<E: Engine>(&self, counts: [usize; 2], k: usize) -> Workspace {
-        let Channels { taps, examples, .. } = *self.channels;
-        let each = k / examples;
-        let cut = Cut::of::<E>(self, counts, each);
+    fn workspace_with<E: Engine>(&self) -> Workspace {
+        let (cut, taps, each) = (Cut::of::<E>(self), self.channels.taps, self.each());
         let [lines, line] = self.channels.lines();
         let most = Stretch::of(cut.examples, lines);
-        let Some(image) = Image::of(&self.channels.seen_by(&most), None) else {
-            return Workspace::default();
-        };
+        let image = Image::of(&self.channels.seen_by(&most), None).expect("as the whole");
         let (columns, steps) = (cut.channels * taps, most.steps(each, line).len());
         let together = cut.channels.min(TOGETHER);
         let way = self.way();
@@ -120,7 +84,6 @@ impl Positions<'_> {
         };
         let a = Operand { source: self.a, columns: false };
         let b = Operand { source: self.b, columns: true };
-        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         let block = cut.packed.min(steps);
         let (of_left, listed) = match self.lines_of::<E>(0, each) {
             Some(_) => (0, [0; 2]),
@@ -129,63 +92,82 @@ impl Positions<'_> {
         let packed = if way == Way::Packed { b.listed(together, steps) } else { [0; 2] };
         let listed = [0, 1].map(|i| listed[i].max(packed[i]));
         Workspace {
-            left: bytes(room::<E>(E::WIDTH, E::WIDTH, cut.packed)),
-            right: bytes(of_right),
-            filled: bytes(of_left.max(of_line).max(moved_room(columns))),
-            chains: bytes(columns * cut.ld),
-            sums: bytes(columns * cut.ld),
+            left: room::<E>(E::WIDTH, E::WIDTH, cut.packed),
+            right: of_right,
+            filled: of_left.max(of_line).max(moved_room(columns)),
+            chains: columns * cut.ld,
+            sums: columns * cut.ld,
             listed,
             steps: steps.saturating_add(columns),
         }
     }
 
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Operands must be readable for these rows and channels and `k`.
-    unsafe fn run_with<E: Engine>(
-        &self,
-        (rows, channels): (Range<usize>, Range<usize>),
-        k: usize,
-        scratch: &mut Scratch,
-        sink: &mut Sink<'_>,
-    ) {
-        let Channels { taps, examples, .. } = *self.channels;
-        let cut = Cut::of::<E>(self, [rows.len(), channels.len()], k / examples);
+    fn run_with<E: Engine>(run: Run<'_, Self, E>, scratch: &mut Scratch, sink: &mut Sink<'_>) {
+        if let Some(split) = &run.split {
+            return run.share(split, scratch, sink);
+        }
+        for batch in run.batches.clone() {
+            let [left, right] = (run.at)(batch);
+            let (a, b) = (run.a.moved(left), run.b.moved(right));
+            let mut sink = |rows: Range<usize>, columns: Range<usize>, sums: *const u8| {
+                let first = batch * run.m;
+                sink(first + rows.start..first + rows.end, columns, sums);
+            };
+            let work = Positions { a, b, ..Positions::clone(&run) };
+            // SAFETY: as for all batches.
+            unsafe { Run::<_, E>::new(&work) }.run_batch(scratch, &mut sink);
+        }
+    }
+}
+
+impl Positions<'_> {
+    /// True if bf16 are multiplied in pairs.
+    pub(super) fn in_pairs(&self) -> bool {
+        let all_bf16 = self.a.is_bf16() && self.b.is_bf16();
+        let Channels { distances, is_whole, .. } = self.channels;
+        self.cpu.pairs && all_bf16 && (distances.is_some() || *is_whole)
+    }
+
+    /// Lines of the left operand from a row on in the first example, and the stride between
+    /// examples. `None` unless steps have one stride and no pair spans two examples.
+    fn lines_of<E: Engine>(&self, row: usize, each: usize) -> Option<(Lines, isize)> {
+        let Source::Windows { base, dtype, round, seen } = self.a else { return None };
+        let ([rows], [examples, steps]) = (&seen.rows[..], &seen.columns[..]) else { return None };
+        let (across, along) = (rows.stride, steps.stride);
+        let all = Lines { base, dtype, round, across, along };
+        (steps.extent == each && each.is_multiple_of(E::DEPTH))
+            .then(|| (all.from(row, 0), examples.stride))
+    }
+}
+
+impl<E: Engine> Run<'_, Positions<'_>, E> {
+    fn run_batch(&self, scratch: &mut Scratch, sink: &mut Sink<'_>) {
+        let (cut, taps) = (Cut::of::<E>(self), self.channels.taps);
         let mut ready = None;
-        for channels in groups(&channels, cut.channels) {
+        for channels in groups(&self.part, cut.channels) {
             let columns = channels.start * taps..channels.end * taps;
-            for rows in groups(&rows, cut.rows) {
-                let sums = scratch.sums.room::<E::Num>(columns.len() * cut.ld);
-                let part = Part::of(self, (rows.clone(), channels.clone()), k);
-                let kept = Kept { sums, first: usize::MAX };
-                // SAFETY: the caller's contract.
-                unsafe { self.sum_all::<E>(part, 0..k, &cut, kept, &mut ready, scratch) };
-                // SAFETY: the sums are there.
-                unsafe { self.hand_on::<E>(rows, columns.clone(), (sums, cut.ld), scratch, sink) };
+            for rows in groups(&self.rows, cut.rows) {
+                let part = Part { rows: rows.clone(), channels: channels.clone(), tiny: false };
+                self.sum_all(part, 0..self.k, &cut, &mut ready, scratch);
+                self.hand_on(rows, columns.clone(), cut.ld, scratch, sink);
             }
         }
     }
 
     /// Computes a part over some steps, whole blocks of `k`. Reuses `ready` where it fits.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Operands must be readable for the part's rows and channels and
-    /// these steps. Sums must be writable for all of the part.
-    pub(super) unsafe fn sum_all<E: Engine>(
+    pub(super) fn sum_all(
         &self,
         mut part: Part,
         steps: Range<usize>,
         cut: &Cut,
-        kept: Kept<E::Num>,
         ready: &mut Option<Ready<E::Num>>,
         scratch: &mut Scratch,
     ) {
         let [_, line] = self.channels.lines();
         let mut left = steps;
         while !left.is_empty() {
-            let stretch = cut.stretch(self.channels, &left, E::DEPTH, part.each);
-            let all = stretch.steps(part.each, line);
+            let stretch = cut.stretch(self.channels, &left, E::DEPTH, self.each());
+            let all = stretch.steps(self.each(), line);
             let is_ready =
                 |ready: &Ready<E::Num>| ready.stretch == stretch && ready.channels == part.channels;
             let before = ready.take();
@@ -199,34 +181,27 @@ impl Positions<'_> {
             }
             let right = match before.filter(is_ready) {
                 Some(right) => right,
-                // SAFETY: the caller's contract.
-                None => unsafe { self.right::<E>(&part, stretch, scratch) },
+                None => self.right(&part, stretch, scratch),
             };
             let now = left.start..left.end.min(all.end);
             left.start = now.end;
-            // SAFETY: the caller's contract.
-            unsafe { self.sum::<E>(&mut part, (now, all), &right, cut, kept, scratch) };
+            self.sum(&mut part, (now, all), &right, cut, scratch);
             *ready = Some(right);
         }
     }
 
     /// Continues the sums of a part by `steps`, out of `all` for which the right operand is ready.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Operands must be readable for the part's rows and channels and
-    /// these steps. `right` must be ready for them, and sums writable for all of the part.
-    unsafe fn sum<E: Engine>(
+    fn sum(
         &self,
         part: &mut Part,
         (steps, all): (Range<usize>, Range<usize>),
         right: &Ready<E::Num>,
         cut: &Cut,
-        kept: Kept<E::Num>,
         scratch: &mut Scratch,
     ) {
         let columns = part.channels.len() * self.channels.taps;
         let chains = scratch.chains.room::<E::Num>(columns * cut.ld);
+        let (all_sums, first_blocks) = self.sums(columns * cut.ld, scratch);
         let places: [isize; SPOTS] = std::array::from_fn(|i| (i * cut.ld) as isize);
         let mut now = steps.start;
         while now < steps.end {
@@ -238,9 +213,7 @@ impl Positions<'_> {
                 let width = panel.count.next_multiple_of(E::LANES);
                 let first = part.rows.start + panel.start;
                 let rows = first..first + panel.count;
-                // SAFETY: the caller's contract.
-                let (packed, least) =
-                    unsafe { self.pack::<E>(rows, &some, (part.each, width, cut.packed), scratch) };
+                let (packed, least) = self.pack(rows, &some, (width, cut.packed), scratch);
                 part.tiny |= may_be_subnormal(least, right.least);
                 let (at, spots) = scratch.steps.split_at(all.len().div_ceil(E::DEPTH));
                 let most = if width == E::LANES { E::SPOTS_ALONE } else { E::SPOTS };
@@ -250,9 +223,9 @@ impl Positions<'_> {
                     let end = some.end.min((block + 1) * CONTRACT_BLOCK);
                     let to = end.min(from + cut.steps);
                     let begins = from.is_multiple_of(CONTRACT_BLOCK);
-                    let ends = to.is_multiple_of(CONTRACT_BLOCK) || to == part.k;
-                    let apart = (block + 1).saturating_sub(kept.first);
-                    let sums = kept.sums.wrapping_add(apart * columns * cut.ld);
+                    let ends = to.is_multiple_of(CONTRACT_BLOCK) || to == self.k;
+                    let apart = (block + 1).saturating_sub(first_blocks);
+                    let sums = all_sums.wrapping_add(apart * columns * cut.ld);
                     let number = |step: usize| (step - all.start).div_ceil(E::DEPTH);
                     let base = packed.wrapping_add((from - now) / E::DEPTH * width);
                     for strip in strips(spots.len(), most) {
@@ -283,36 +256,21 @@ impl Positions<'_> {
         }
     }
 
-    /// Lines of the left operand from a row on in the first example, and the stride between
-    /// examples. `None` unless steps have one stride and no pair spans two examples.
-    fn lines_of<E: Engine>(&self, row: usize, each: usize) -> Option<(Lines, isize)> {
-        let Source::Windows { base, dtype, round, seen } = self.a else { return None };
-        let ([rows], [examples, steps]) = (&seen.rows[..], &seen.columns[..]) else { return None };
-        let (across, along) = (rows.stride, steps.stride);
-        let all = Lines { base, dtype, round, across, along };
-        (steps.extent == each && each.is_multiple_of(E::DEPTH))
-            .then(|| (all.from(row, 0), examples.stride))
-    }
-
-    /// Packs a panel of rows of the left operand for `steps`, `width` elements per step. An example
-    /// has `each` steps, a panel at most `most`. Returns the panel, and what [`Engine::pack`] does.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. The left operand must be readable for these rows and steps.
-    unsafe fn pack<E: Engine>(
+    /// Packs a panel of rows of the left operand for `steps`, `width` elements per step, at most
+    /// `most` steps. Returns the panel, and what [`Engine::pack`] does.
+    fn pack(
         &self,
         rows: Range<usize>,
         steps: &Range<usize>,
-        (each, width, most): (usize, usize, usize),
+        (width, most): (usize, usize),
         scratch: &mut Scratch,
     ) -> (*const E::Num, u16) {
-        let (mut least, count) = (u16::MAX, rows.len());
+        let (mut least, count, each) = (u16::MAX, rows.len(), self.each());
         let to = scratch.left.room::<E::Num>(room::<E>(E::WIDTH, E::WIDTH, most));
         let Some((all, next)) = self.lines_of::<E>(rows.start, each) else {
             let operand = Operand { source: self.a, columns: false };
             let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
-            // SAFETY: the caller's contract.
+            // SAFETY: what `Run` promises.
             let lines = unsafe { operand.lines::<E>(rows, steps.clone(), filled, runs) };
             // SAFETY: the lines are readable or gathered; the room is that of a panel.
             let least = unsafe { E::pack(&lines, count, steps.len(), to, width) };
@@ -331,19 +289,26 @@ impl Positions<'_> {
         (to.cast_const(), least)
     }
 
+    /// Where `count` sums go, or those of threads are kept, and the blocks that are added up there.
+    /// Each later block has its own sums behind.
+    pub(super) fn sums(&self, count: usize, scratch: &mut Scratch) -> (*mut E::Num, usize) {
+        match &self.split {
+            Some(split) => (split.sums.cast(), split.first),
+            None => (scratch.sums.room::<E::Num>(count), usize::MAX),
+        }
+    }
+
     /// Passes the sums to the epilogue, row by row of the result. Columns have stride `ld`.
-    ///
-    /// # Safety
-    ///
-    /// They must be there.
-    pub(super) unsafe fn hand_on<E: Engine>(
+    pub(super) fn hand_on(
         &self,
         rows: Range<usize>,
         columns: Range<usize>,
-        (sums, ld): (*const E::Num, usize),
+        ld: usize,
         scratch: &mut Scratch,
         sink: &mut Sink<'_>,
     ) {
+        let (sums, _) = self.sums(columns.len() * ld, scratch);
+        let sums = sums.cast_const();
         if self.is_traded {
             for (i, column) in columns.enumerate() {
                 sink(column..column + 1, rows.clone(), sums.wrapping_add(i * ld).cast());

@@ -47,12 +47,9 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// Blocking for `[rows, channels]` with `each` steps per example.
-    pub(super) fn of<E: Engine>(
-        work: &Positions<'_>,
-        [rows, channels]: [usize; 2],
-        each: usize,
-    ) -> Cut {
+    /// Blocking of the work.
+    pub(super) fn of<E: Engine>(work: &Positions<'_>) -> Cut {
+        let ([rows, channels], each) = ([work.rows.len(), work.part.len()], work.each());
         let size = size_of::<E::Num>();
         let Channels { taps, examples, .. } = *work.channels;
         let caches = &work.cpu.caches;

@@ -1,5 +1,6 @@
 //! Right operand of a weight gradient for some channels and steps: in place, packed or padded.
 
+use super::driver::Run;
 use super::groups;
 use super::im2col::{Axis, MOST_BOUNDS, Seen};
 use super::image::{Beside, Image, Places};
@@ -90,13 +91,18 @@ impl Positions<'_> {
         }
     }
 
+    /// Elements of the right operand.
+    pub(super) fn elements(&self) -> Elements {
+        let Source::Windows { base, dtype, round, .. } = self.b else {
+            unreachable!("is seen through windows")
+        };
+        Elements { base, dtype, round }
+    }
+}
+
+impl<E: Engine> Run<'_, Positions<'_>, E> {
     /// Prepares the right operand for the channels of a part and a `k`-range.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. The right operand must be readable for the part's channels and
-    /// the range of `k`.
-    pub(super) unsafe fn right<E: Engine>(
+    pub(super) fn right(
         &self,
         part: &Part,
         stretch: Stretch,
@@ -106,23 +112,14 @@ impl Positions<'_> {
         let of_part = first + part.channels.start as isize * self.channels.stride;
         let (base, least) = match self.way() {
             Way::InPlace => (self.elements().moved(of_part).base.cast(), u16::MAX),
-            // SAFETY: the caller's contract.
-            Way::Packed => unsafe { self.pack_channels::<E>(part, &stretch, scratch) },
-            // SAFETY: the caller's contract.
-            Way::Images => unsafe {
-                self.fill::<E>(part, first, &self.channels.seen_by(&stretch), scratch)
-            },
+            Way::Packed => self.pack_channels(part, &stretch, scratch),
+            Way::Images => self.fill(part, first, &self.channels.seen_by(&stretch), scratch),
         };
         Ready { base, least, stretch, channels: part.channels.clone() }
     }
 
     /// Fills an image per channel of a part from element `first` on. Returns as [`Engine::join`].
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. The right operand must be readable for the part's channels and
-    /// the range of `k`.
-    unsafe fn fill<E: Engine>(
+    fn fill(
         &self,
         part: &Part,
         first: isize,
@@ -140,7 +137,7 @@ impl Positions<'_> {
             // SAFETY: the room of an image; all bits zero are the number zero.
             unsafe { own.write_bytes(0, room) };
             let places = Places { image: own, line, beside: Beside::ALONE };
-            // SAFETY: the caller's contract; `own` holds the image, `line` a row of it.
+            // SAFETY: what `Run` promises; `own` holds the image, `line` a row of it.
             unsafe { image.fill::<E>(elements.moved(from), places) };
             let is_copied = self.channels.copies > 0;
             for (nth, apart) in self.distances().iter().enumerate() {
@@ -153,19 +150,14 @@ impl Positions<'_> {
     }
 
     /// Packs the channels of a part for a `k`-range. Returns them and what [`Engine::pack`] does.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. The right operand must be readable for the part's channels and
-    /// the range of `k`.
-    unsafe fn pack_channels<E: Engine>(
+    fn pack_channels(
         &self,
         part: &Part,
         stretch: &Stretch,
         scratch: &mut Scratch,
     ) -> (*const E::Num, u16) {
         let [_, line] = self.channels.lines();
-        let (steps, first) = (stretch.steps(part.each, line), self.channels.first_of(stretch));
+        let (steps, first) = (stretch.steps(self.each(), line), self.channels.first_of(stretch));
         let room_of_one = packed_line::<E>(steps.len());
         let to = scratch.right.room::<E::Num>(room_of_one * part.channels.len());
         let (elements, operand) = (self.elements(), Operand { source: self.b, columns: true });
@@ -174,7 +166,8 @@ impl Positions<'_> {
             let from = channel as isize * self.channels.stride + nth as isize * self.channels.next;
             elements.moved(first + from)
         };
-        let is_contiguous = self.channels.are_side_by_side() && part.each.is_multiple_of(E::DEPTH);
+        let is_contiguous =
+            self.channels.are_side_by_side() && self.each().is_multiple_of(E::DEPTH);
         for some in groups(&part.channels, TOGETHER) {
             let own =
                 |channel: usize| to.wrapping_add((channel - part.channels.start) * room_of_one);
@@ -189,7 +182,7 @@ impl Positions<'_> {
             }
             let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
             let (first, count) = (some.start, steps.len());
-            // SAFETY: the caller's contract.
+            // SAFETY: what `Run` promises.
             let all = unsafe { operand.lines::<E>(some.clone(), steps.clone(), filled, runs) };
             for channel in some {
                 let line = Elements { base: all.from(channel - first, 0).base, ..elements };
@@ -198,14 +191,6 @@ impl Positions<'_> {
             }
         }
         (to.cast_const(), least)
-    }
-
-    /// Elements of the right operand.
-    pub(super) fn elements(&self) -> Elements {
-        let Source::Windows { base, dtype, round, .. } = self.b else {
-            unreachable!("is seen through windows")
-        };
-        Elements { base, dtype, round }
     }
 }
 

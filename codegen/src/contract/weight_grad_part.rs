@@ -1,4 +1,4 @@
-//! [`Positions`]: a weight gradient, the part of it that is computed, and where its sums go.
+//! [`Positions`]: a part of a weight gradient, and where its sums go.
 
 use super::operand::Source;
 use super::weight_grad_right::Channels;
@@ -6,44 +6,55 @@ use crate::machine::Cpu;
 use std::ops::Range;
 use tracecast_ir::DType;
 
-/// A weight gradient.
-#[derive(Clone, Copy)]
+/// A part of a weight gradient.
+#[derive(Clone)]
 pub(crate) struct Positions<'a> {
     pub(crate) cpu: &'a Cpu,
     /// f32 or f64.
     pub(crate) acc: DType,
-    /// Left operand: a matrix, or a view without bounds.
+    /// Left operand of the first batch: a matrix, or a view without bounds.
     pub(crate) a: Source<'a>,
     /// Right operand: a view through windows.
     pub(crate) b: Source<'a>,
+    /// Offsets of a batch's operands from those of the first one, in elements.
+    pub(crate) at: &'a dyn Fn(usize) -> [isize; 2],
     pub(crate) channels: &'a Channels,
     /// Rows and columns of the result are swapped.
     pub(crate) is_traded: bool,
+    /// The batches, rows and channels to compute.
+    pub(crate) batches: Range<usize>,
+    pub(crate) rows: Range<usize>,
+    pub(crate) part: Range<usize>,
+    /// Rows of a batch of the result, and steps.
+    pub(crate) m: usize,
+    pub(crate) k: usize,
+    /// What is computed of a single batch whose `k` threads share.
+    pub(crate) split: Option<Split>,
 }
 
-/// Sums by block of `k`: the first blocks are added up, each later one has its own buffer.
-#[derive(Clone, Copy)]
-pub(crate) struct Kept<T> {
-    pub(crate) sums: *mut T,
-    /// Blocks that are added up.
+impl Positions<'_> {
+    /// Steps of an example.
+    pub(super) fn each(&self) -> usize {
+        self.k / self.channels.examples
+    }
+}
+
+/// A part of `k`: whole blocks, whose sums are kept.
+#[derive(Clone)]
+pub(crate) struct Split {
+    /// The steps to sum. Without any, the sums of all blocks are added in order and passed on.
+    pub(crate) steps: Range<usize>,
+    /// Room for the kept sums, of [`shared_bytes`](super::shared_bytes).
+    pub(crate) sums: *mut u8,
+    /// Blocks that are added up at once.
     pub(crate) first: usize,
+    pub(crate) threads: usize,
 }
 
 /// Rows and channels that are computed together.
 pub(super) struct Part {
     pub(super) rows: Range<usize>,
     pub(super) channels: Range<usize>,
-    /// Steps of an example, and of all.
-    pub(super) each: usize,
-    pub(super) k: usize,
     /// Sums of the block so far may be subnormal.
     pub(super) tiny: bool,
-}
-
-impl Part {
-    /// The part of some rows and channels.
-    pub(super) fn of(work: &Positions<'_>, part: (Range<usize>, Range<usize>), k: usize) -> Part {
-        let (rows, channels) = part;
-        Part { rows, channels, each: k / work.channels.examples, k, tiny: false }
-    }
 }

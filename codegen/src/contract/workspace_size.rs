@@ -39,7 +39,7 @@ impl Work<'_> {
         with_engine!(cpu, acc, self.in_pairs(), E => self.workspace_with::<E>())
     }
 
-    /// Workspace of [`Work::run`].
+    /// Workspace of [`Run::run`].
     fn workspace_with<E: Engine>(&self) -> Workspace {
         let (blocking, part, one_group) = self.cut::<E>();
         let (m, n, k) = (self.rows.len(), self.cols.len(), self.k);

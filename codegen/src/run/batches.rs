@@ -169,6 +169,6 @@ fn is_read_in_place(contract: &BoundContract, cpu: &Cpu) -> bool {
         plan::FactorSource::Seen(windows) => Some(seen(windows, |_| 0)),
         plan::FactorSource::Plain { .. } | plan::FactorSource::Computed { .. } => None,
     };
-    let [a, b] = [source(left, left_seen.as_ref()), source(&factors[1], None)];
+    let [a, b] = [source(left, left_seen.as_ref(), None), source(&factors[1], None, None)];
     contract::is_read_in_place(cpu, acc, [m, n, k], [&a, &b])
 }

@@ -3,27 +3,27 @@
 
 use super::batches::Together;
 use super::columns::{Accumulators, with_accumulators};
+use super::convolution::{Bound, Convolution};
 use super::depthwise_weight_grad::WindowLines;
 use super::epilogue::Sums;
-use super::factors::{seen, source};
+use super::factors::{from_first, in_batch, seen, source};
 use super::implicit_gemm::Images;
 use super::max_abs::{Places, with_places};
-use super::memory::{
-    self, Address, Block, Fill, Finish, Operand, block_address, keep, with_scratch,
-};
+use super::memory::{self, Block, block_address, keep, with_scratch};
 use super::packed_weights::{PackedOperand, Packing, Place};
 use super::thread_grid::{Cut, cut};
 use super::weight_grad::OverPositions;
 use super::{Invocation, Slots};
 use crate::contract::without::{Choice, is_without};
-use crate::contract::{self as products, PIECE, Panels, Prefetch, Seen, Shared, Source, Workspace};
+use crate::contract::{
+    self as products, FillFn, Finish, PIECE, Panels, Prefetch, Seen, Shared, Source, Workspace,
+};
 use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};
 use crate::threads::part;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, Ordering};
-use tracecast_ir::DType;
 
 type FactorSource = contract::FactorSource<i64>;
 type Windows = contract::Windows<i64>;
@@ -34,9 +34,7 @@ const ROWS_WITHOUT_KEEPING: usize = 128;
 
 /// Which driver runs a contraction.
 pub(crate) enum Driver {
-    Lines(WindowLines),
-    Positions(OverPositions),
-    Images(Images),
+    Convolution(Box<dyn Convolution>),
     /// Any other, as a product of matrices.
     Product,
 }
@@ -48,14 +46,22 @@ impl Driver {
         if is_without(Choice::Drivers) {
             Driver::Product
         } else if let Some(lines) = WindowLines::of(contract) {
-            Driver::Lines(lines)
+            Driver::Convolution(Box::new(lines))
         } else if let Some(positions) = OverPositions::of(contract, cpu) {
-            Driver::Positions(positions)
+            Driver::Convolution(Box::new(positions))
         } else if let Some(images) = Images::of(contract, cpu) {
-            Driver::Images(images)
+            Driver::Convolution(Box::new(images))
         } else {
             Driver::Product
         }
+    }
+}
+
+/// The bytes that threads share during a run of a driver of convolutions.
+pub(super) fn shared_bytes(contract: &BoundContract, machine: &Machine) -> usize {
+    match Driver::of(contract, &machine.cpu) {
+        Driver::Convolution(own) => own.shared_bytes(&Bound { contract, machine, operands: None }),
+        Driver::Product => 0,
     }
 }
 
@@ -67,11 +73,8 @@ pub(super) fn run(
     kept: Option<&PackedOperand>,
 ) {
     let (operands, machine) = (invocation.operands, invocation.machine);
-    match driver {
-        Some(Driver::Lines(lines)) => return lines.run(contract, invocation),
-        Some(Driver::Positions(positions)) => return positions.run(contract, invocation),
-        Some(Driver::Images(images)) => return images.run(contract, invocation),
-        Some(Driver::Product) | None => {}
+    if let Some(Driver::Convolution(own)) = driver {
+        return own.run(&Bound { contract, machine, operands: Some(operands) }, invocation);
     }
     let together = match kept {
         Some(_) => Together::none(contract),
@@ -96,11 +99,8 @@ pub(super) fn workspace(
     packing: Option<&Packing>,
 ) -> (usize, Workspace) {
     let cpu = &machine.cpu;
-    match Driver::of(contract, cpu) {
-        Driver::Lines(lines) => return lines.workspace(contract, machine),
-        Driver::Positions(positions) => return positions.workspace(contract, machine),
-        Driver::Images(images) => return images.workspace(contract, machine),
-        Driver::Product => {}
+    if let Driver::Convolution(own) = Driver::of(contract, cpu) {
+        return own.workspace(&Bound { contract, machine, operands: None });
     }
     let of_part = |together: &Together, [a, b]: [Source<'_>; 2]| {
         let cut = cut(contract, machine, together, matches!(b, Source::Packed { .. }));
@@ -125,11 +125,8 @@ pub(super) fn workspace(
 
 /// The schedule of the first part, and the thread grid.
 pub(super) fn chosen(contract: &BoundContract, machine: &Machine) -> Option<Shared> {
-    match Driver::of(contract, &machine.cpu) {
-        Driver::Lines(lines) => return Some(lines.chosen(contract, machine)),
-        Driver::Positions(positions) => return Some(positions.chosen(contract, machine)),
-        Driver::Images(images) => return images.chosen(contract, machine),
-        Driver::Product => {}
+    if let Driver::Convolution(own) = Driver::of(contract, &machine.cpu) {
+        return own.chosen(&Bound { contract, machine, operands: None });
     }
     let together = Together::of(contract, &machine.cpu);
     let Cut { groups, grid: [down, across], units } = cut(contract, machine, &together, false);
@@ -154,7 +151,7 @@ fn with_sources<T>(
         FactorSource::Plain { .. } | FactorSource::Computed { .. } => None,
     };
     let right_seen = together.right(right, contract.k).map(|windows| seen(&windows, |_| 0));
-    with([source(left, left_seen.as_ref()), source(right, right_seen.as_ref())])
+    with([source(left, left_seen.as_ref(), None), source(right, right_seen.as_ref(), None)])
 }
 
 /// How a contraction keeps its right operand from run to run, if that is made of these operands
@@ -258,11 +255,11 @@ impl ContractRun<'_> {
     /// these slots.
     fn block(&self, batch: usize, block: Block, slots: &mut Slots) {
         let (contract, sums) = (self.contract, Sums::of(self.contract, self.invocation));
-        let mut call = |batch: usize, rows: Range<usize>, cols: Range<usize>, block: Address| {
+        let mut call = |batch: usize, rows: Range<usize>, cols: Range<usize>, block: *const u8| {
             let rows = batch * contract.m + rows.start..batch * contract.m + rows.end;
-            sums.finish(slots, rows, cols, block);
+            sums.finish(slots, rows, cols, block_address(block));
         };
-        let mut finish = |rows: Range<usize>, cols: Range<usize>, sums: Address| {
+        let mut finish = |rows: Range<usize>, cols: Range<usize>, sums: *const u8| {
             if self.together.count == 1 {
                 return call(batch, rows, cols, sums);
             }
@@ -270,7 +267,7 @@ impl ContractRun<'_> {
                 self.together.cut(cols.start, cols.len(), |one, col, width, before| {
                     let at = (i * cols.len() + before) * contract.acc.bytes();
                     let batch = batch + self.together.batch(0, one);
-                    call(batch, row..row + 1, col..col + width, sums.offset(at as isize));
+                    call(batch, row..row + 1, col..col + width, sums.wrapping_add(at));
                 });
             }
         };
@@ -281,8 +278,8 @@ impl ContractRun<'_> {
         let stored = sums.stored(batch * contract.m).filter(|_| is_single);
         let rounded = sums.rounded(batch * contract.m).filter(|_| is_single);
         let finish = match (stored, rounded) {
-            (Some(to), _) => Finish::Store(to, contract.n),
-            (None, Some(to)) => Finish::Rounded(&mut finish, to, contract.n),
+            (Some(to), _) => Finish::Store(to.pointer(), contract.n),
+            (None, Some(to)) => Finish::Rounded(&mut finish, to.pointer(), contract.n),
             (None, None) => Finish::Epilogue(&mut finish),
         };
         self.with_factors(batch, |factors| {
@@ -300,61 +297,54 @@ impl ContractRun<'_> {
         }
         let operands = self.invocation.operands;
         let one = |near: &EpilogueOperand| {
-            near.prefetched(operands, |strides| self.in_batch(batch, strides))
+            near.prefetched(
+                operands,
+                in_batch(&self.contract.batch, batch, |axis| near.batch[axis]),
+            )
         };
         self.contract.epilogue_operands.iter().map(one).collect()
     }
 
-    /// Where a batch begins, for strides along the batch axes.
-    fn in_batch(&self, batch: usize, strides: &[i64]) -> i64 {
-        let mut rest = batch;
-        let mut element = 0;
-        for (extent, stride) in self.contract.batch.iter().zip(strides).rev() {
-            element += (rest % extent) as i64 * stride;
-            rest /= extent;
-        }
-        element
-    }
-
     /// Hands on the factors of a batch, or of the batches that go together with it.
-    fn with_factors(&self, batch: usize, run: impl FnOnce([Operand<'_>; 2])) {
+    fn with_factors(&self, batch: usize, run: impl FnOnce([Source<'_>; 2])) {
         let BoundContract { factors: [left, right], m, n, k, .. } = self.contract;
         let slots = self.with_block_slot();
         let fill_left = self.fill(left, [batch * m, *k], &slots);
         let fill_right = self.fill(right, [batch * k, *n], &slots);
-        let left_windows = match left {
-            FactorSource::Seen(windows) => Some((self.seen(windows, batch), windows)),
+        let left_seen = match left {
+            FactorSource::Seen(windows) => Some(self.seen(windows, batch)),
             FactorSource::Plain { .. } | FactorSource::Computed { .. } => None,
         };
-        let right_windows = self.together.right(right, *k);
-        let right_windows = right_windows.map(|windows| (self.seen(&windows, batch), windows));
-        let a = match &left_windows {
-            Some((seen, windows)) => self.through(windows, seen, batch),
-            None => self.operand(left, batch, &fill_left),
-        };
-        let b = match (self.kept, &right_windows) {
-            (Some(kept), _) => kept.operand(batch),
-            (None, Some((seen, windows))) => self.through(windows, seen, batch),
-            (None, None) => self.operand(right, batch, &fill_right),
+        let right_seen = self.together.right(right, *k);
+        let right_seen = right_seen.map(|windows| self.seen(&windows, batch));
+        let a = self.source(left, left_seen.as_ref(), batch, &fill_left);
+        let b = match self.kept {
+            Some(kept) => kept.operand(batch),
+            None => self.source(right, right_seen.as_ref(), batch, &fill_right),
         };
         run([a, b]);
+    }
+
+    /// A factor of a batch.
+    fn source<'a>(
+        &self,
+        factor: &FactorSource,
+        seen: Option<&'a Seen>,
+        batch: usize,
+        fill: &'a FillFn<'a>,
+    ) -> Source<'a> {
+        match source(factor, seen, Some(self.invocation.operands)) {
+            Source::Fill { dtype, .. } => Source::Fill { fill, dtype },
+            first => first.moved(from_first(factor, &self.contract.batch, batch)),
+        }
     }
 
     /// Where the elements of a factor lie that is seen through windows.
     fn seen(&self, windows: &Windows, batch: usize) -> Seen {
         seen(windows, |bound| {
-            let strides: SmallVec<[i64; 4]> =
-                windows.batch.iter().map(|axis| axis.bounded[bound]).collect();
-            windows.bounds[bound][0] + self.in_batch(batch, &strides)
+            let stride = |axis: usize| windows.batch[axis].bounded[bound];
+            windows.bounds[bound][0] + in_batch(&self.contract.batch, batch, stride)
         })
-    }
-
-    /// A factor that is seen through windows.
-    fn through<'a>(&self, windows: &Windows, seen: &'a Seen, batch: usize) -> Operand<'a> {
-        let strides: SmallVec<[i64; 4]> = windows.batch.iter().map(|axis| axis.stride).collect();
-        let element = windows.offset + self.in_batch(batch, &strides);
-        let base = self.element(windows.input, element, windows.dtype);
-        Operand::Windows { base, dtype: windows.dtype, round: windows.round, seen }
     }
 
     /// Computes blocks of a factor, whose rows are counted from that one on, with their number of
@@ -402,23 +392,5 @@ impl ContractRun<'_> {
                 }
             }
         }
-    }
-
-    fn operand<'a>(&self, factor: &FactorSource, batch: usize, fill: &'a Fill<'a>) -> Operand<'a> {
-        match factor {
-            FactorSource::Computed { dtype, .. } => Operand::Computed(fill, *dtype),
-            FactorSource::Plain { input, dtype, round, offset, batch: strides, row, col } => {
-                let base = self.element(*input, offset + self.in_batch(batch, strides), *dtype);
-                let (row, col) = (*row as isize, *col as isize);
-                Operand::Matrix { base, dtype: *dtype, round: *round, row, col }
-            }
-            FactorSource::Seen(_) => unreachable!("is seen through windows"),
-        }
-    }
-
-    /// The address of an element of an operand.
-    fn element(&self, input: usize, element: i64, dtype: DType) -> Address {
-        let base = self.invocation.operands.get(input);
-        base.offset(element as isize * dtype.bytes() as isize)
     }
 }

@@ -1,18 +1,12 @@
-//! Runs contractions of one row whose first axis of batches are the windows of a line, as the
-//! gradients of depthwise weights are made of: threads share lines of batches.
+//! Contractions of one row whose first axis of batches are the windows of a row, as depthwise
+//! weight gradients: threads share lines of batches.
 
-use super::Invocation;
-use super::epilogue::Sums;
-use super::factors::{axis, from_first, operand, seen, source};
-use super::max_abs::with_places;
-use super::memory::{self, Address};
+use super::convolution::{Bound, Convolution, Take};
+use super::factors::{axis, seen, source};
 use super::thread_grid::parts;
-use crate::contract::{Axis, LinesOfWindows, OverLines, Seen, Shared, Source, Workspace};
-use crate::machine::{Cpu, Machine};
+use crate::contract::{Axis, LinesOfWindows, OverLines, Seen};
 use crate::plan::contract::{self, BoundContract};
 use crate::threads::part;
-use std::ops::Range;
-use tracecast_ir::DType;
 
 type FactorSource = contract::FactorSource<i64>;
 
@@ -46,65 +40,35 @@ impl WindowLines {
         };
         let right = seen(right, |bound| right.bounds[bound][0]);
         let across = Axis { extent: windows, ..axis(across) };
-        let left = source(left, seen_left.as_ref());
+        let left = source(left, seen_left.as_ref(), None);
         let lines = LinesOfWindows::of(&left, &right, k, (across, stride as isize))?;
         Some(WindowLines { lines, right, left: seen_left })
     }
+}
 
-    /// What contractions are, for operands whose first elements lie there.
-    fn work<'a>(&'a self, acc: DType, cpu: &'a Cpu, [a, b]: [Source<'a>; 2]) -> OverLines<'a> {
-        OverLines { cpu, acc, a, b, lines: &self.lines }
+impl Convolution for WindowLines {
+    fn grid(&self, of: &Bound<'_>) -> [(&'static str, usize); 3] {
+        let parts = parts(of.contract, of.machine).min(lines(of.contract));
+        [("batches", parts), ("rows", 1), ("columns", 1)]
     }
 
-    /// How many lines of batches there are, and into how many parts they are cut.
-    fn cut(contract: &BoundContract, machine: &Machine) -> [usize; 2] {
-        let lines = contract.batch[1..].iter().product();
-        [lines, parts(contract, machine).min(lines)]
-    }
-
-    /// In how many parts, at most, and what any of them takes.
-    pub(super) fn workspace(&self, bound: &BoundContract, machine: &Machine) -> (usize, Workspace) {
-        let [lines, parts] = WindowLines::cut(bound, machine);
-        let [left, right] = &bound.factors;
-        let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
-        let work = self.work(bound.acc, &machine.cpu, sources);
-        (parts, work.workspace(lines.div_ceil(parts.max(1))))
-    }
-
-    /// What is chosen, and how threads cut the run.
-    pub(super) fn chosen(&self, contract: &BoundContract, machine: &Machine) -> Shared {
-        let [left, right] = &contract.factors;
-        let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
-        let [_, parts] = WindowLines::cut(contract, machine);
-        let chosen = self.work(contract.acc, &machine.cpu, sources).chosen();
-        (chosen, [("batches", parts), ("rows", 1), ("columns", 1)])
-    }
-
-    /// Runs it.
-    pub(super) fn run(&self, contract: &BoundContract, invocation: &Invocation<'_>) {
-        let operands = invocation.operands;
-        let cpu = &invocation.machine.cpu;
-        let [lines, parts] = WindowLines::cut(contract, invocation.machine);
-        let [left, right] = &contract.factors;
-        let a = operand(left, self.left.as_ref(), operands);
-        let b = operand(right, Some(&self.right), operands);
-        let at =
-            |batch: usize| [left, right].map(|factor| from_first(factor, &contract.batch, batch));
-        let sums = Sums::of(contract, invocation);
-        with_places(&contract.largest, parts, std::slice::from_ref(operands), |largest| {
-            invocation.team.each(parts, |task| {
-                let mut slots = operands.clone();
-                slots.push(operands.get(0));
-                largest.push(&mut slots, task, 0);
-                let own = part(lines, 1, parts, task);
-                let mut call = |windows: Range<usize>, own: Range<usize>, block: Address| {
-                    let first = windows.start * lines;
-                    let batches = first + own.start..first + own.end;
-                    sums.finish(&mut slots, batches, 0..contract.n, block);
-                };
-                let work = self.work(contract.acc, cpu, [a.source(), b.source()]);
-                memory::over_lines(&work, own, &at, &mut call);
-            });
+    fn part(&self, of: &Bound<'_>, [parts, ..]: [usize; 3], task: usize, take: &mut Take<'_>) {
+        let [left, right] = &of.contract.factors;
+        let count = lines(of.contract);
+        take(&OverLines {
+            cpu: &of.machine.cpu,
+            acc: of.contract.acc,
+            a: of.source(left, self.left.as_ref()),
+            b: of.source(right, Some(&self.right)),
+            lines: &self.lines,
+            at: &of.offsets([left, right]),
+            part: part(count, 1, parts, task),
+            count,
         });
     }
+}
+
+/// Lines of batches.
+fn lines(contract: &BoundContract) -> usize {
+    contract.batch[1..].iter().product()
 }

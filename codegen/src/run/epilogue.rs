@@ -3,6 +3,7 @@
 
 use super::memory::{Address, Rows, copy_rows, narrow_rows, with_scratch};
 use super::{Invocation, Slots};
+use crate::contract::Prefetch;
 use crate::machine::Cpu;
 use crate::plan::contract::{BoundContract, EpilogueOperand};
 use crate::routines::{NarrowFloat, TileFn, Tiles};
@@ -20,12 +21,34 @@ pub(super) struct Sums<'a> {
 
 /// Where sums are stored.
 #[derive(Clone, Copy)]
-struct Stored {
+pub(super) struct Stored {
     first: Address,
     /// Of what dtype they are there.
     dtype: DType,
     /// How they are rounded to a 16-bit float, if they are.
     narrow: Option<TileFn>,
+}
+
+impl Stored {
+    /// Sums are stored from that address on.
+    pub(super) fn at(first: Address, dtype: DType, cpu: &Cpu) -> Stored {
+        let tiles = Tiles::of(cpu.instructions);
+        let narrow = NarrowFloat::of(dtype).map(|narrow| tiles.narrow(narrow));
+        Stored { first, dtype, narrow }
+    }
+
+    /// Stores sums of some rows of `n` and columns, row by row without gaps.
+    pub(super) fn put(&self, n: usize, rows: Range<usize>, columns: Range<usize>, sums: Address) {
+        let (bytes, count) = (self.dtype.bytes(), columns.len());
+        let width = count * self.narrow.map_or(bytes, |_| size_of::<f32>());
+        let place = (rows.start * n + columns.start) * bytes;
+        let from = Rows { first: sums, step: width };
+        let to = Rows { first: self.first.offset(place as isize), step: n * bytes };
+        match self.narrow {
+            Some(narrow) => narrow_rows(narrow, from, to, rows.len(), count),
+            None => copy_rows(from, to, rows.len(), width),
+        }
+    }
 }
 
 /// The operand that sums are stored to without the epilogue. The epilogue serves large results: it
@@ -37,24 +60,26 @@ pub(super) fn stored<'a>(
     contract.stored().filter(|_| contract.traffic < cpu.caches.passed_from())
 }
 
+impl EpilogueOperand<i64> {
+    /// The address of its first element.
+    pub(super) fn first(&self, operands: &Slots) -> Address {
+        operands.get(self.slot).offset(self.offset as isize * self.dtype.bytes() as isize)
+    }
+
+    /// What is prefetched of it in a batch that begins `element` elements on.
+    pub(super) fn prefetched(&self, operands: &Slots, element: i64) -> Prefetch {
+        let cell = self.dtype.bytes();
+        let base = self.first(operands).offset(element as isize * cell as isize).pointer();
+        Prefetch { base, row: self.row as isize * cell as isize, cell }
+    }
+}
+
 impl<'a> Sums<'a> {
     pub(super) fn of(contract: &'a BoundContract, invocation: &'a Invocation<'a>) -> Sums<'a> {
         let cpu = &invocation.machine.cpu;
-        let stored = stored(contract, cpu).map(|result| {
-            let dtype = result.dtype;
-            let first = invocation.operands.get(result.slot);
-            let first = first.offset(result.offset as isize * dtype.bytes() as isize);
-            let tiles = Tiles::of(cpu.instructions);
-            let narrow = NarrowFloat::of(dtype).map(|narrow| tiles.narrow(narrow));
-            Stored { first, dtype, narrow }
-        });
+        let stored = stored(contract, cpu)
+            .map(|result| Stored::at(result.first(invocation.operands), result.dtype, cpu));
         Sums { contract, invocation, stored }
-    }
-
-    /// Where the first sum is stored, and of what dtype sums are there, if nothing else becomes of
-    /// them: their own, or a 16-bit float to which they are rounded.
-    pub(super) fn all_stored(&self) -> Option<(Address, DType)> {
-        self.stored.map(|stored| (stored.first, stored.dtype))
     }
 
     /// Where the sum of a row, counted through all batches, and of the first column is stored, if
@@ -83,17 +108,8 @@ impl<'a> Sums<'a> {
         columns: Range<usize>,
         sums: Address,
     ) {
-        if let Some(Stored { first, dtype, narrow }) = self.stored {
-            let bytes = dtype.bytes();
-            let (n, count) = (self.contract.n, columns.len());
-            let place = (rows.start * n + columns.start) * bytes;
-            let width = count * self.contract.acc.bytes();
-            let from = Rows { first: sums, step: width };
-            let to = Rows { first: first.offset(place as isize), step: n * bytes };
-            return match narrow {
-                Some(narrow) => narrow_rows(narrow, from, to, rows.len(), count),
-                None => copy_rows(from, to, rows.len(), width),
-            };
+        if let Some(stored) = self.stored {
+            return stored.put(self.contract.n, rows, columns, sums);
         }
         slots.set(self.invocation.operands.len(), sums);
         with_scratch(|scratch| {

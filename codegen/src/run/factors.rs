@@ -1,6 +1,6 @@
 //! Factors of a contraction at the sizes of a binding, as the products take them.
 
-use super::memory::{Operand, Slots};
+use super::memory::Slots;
 use crate::contract::{self as products, MOST_BOUNDS, Seen, Source};
 use crate::plan::contract;
 use smallvec::SmallVec;
@@ -9,19 +9,31 @@ use tracecast_ir::DType;
 type FactorSource = contract::FactorSource<i64>;
 type Windows = contract::Windows<i64>;
 
-/// A factor that lies nowhere, seen through these windows if there are any.
-pub(super) fn source<'a>(factor: &FactorSource, seen: Option<&'a Seen>) -> Source<'a> {
-    let base = std::ptr::null();
+/// A factor in the first batch, seen through these windows if there are any. Its address is null
+/// without operands: choices depend on shapes alone.
+pub(super) fn source<'a>(
+    factor: &FactorSource,
+    seen: Option<&'a Seen>,
+    operands: Option<&Slots>,
+) -> Source<'a> {
+    let place = |input: usize, element: i64, dtype: DType| {
+        let at = |slots: &Slots| slots.get(input).offset(element as isize * dtype.bytes() as isize);
+        operands.map_or(std::ptr::null(), |slots| at(slots).pointer().cast_const())
+    };
     match (factor, seen) {
         (FactorSource::Computed { dtype, .. }, _) => {
             Source::Fill { fill: &|_, _, _, _, _| {}, dtype: *dtype }
         }
         (
-            FactorSource::Plain { dtype, round, .. }
-            | FactorSource::Seen(Windows { dtype, round, .. }),
+            FactorSource::Plain { input, dtype, round, offset, .. }
+            | FactorSource::Seen(Windows { input, dtype, round, offset, .. }),
             Some(seen),
-        ) => Source::Windows { base, dtype: *dtype, round: *round, seen },
-        (FactorSource::Plain { dtype, round, row, col, .. }, None) => {
+        ) => {
+            let base = place(*input, *offset, *dtype);
+            Source::Windows { base, dtype: *dtype, round: *round, seen }
+        }
+        (FactorSource::Plain { input, dtype, round, offset, row, col, .. }, None) => {
+            let base = place(*input, *offset, *dtype);
             let (row, col) = (*row as isize, *col as isize);
             Source::Matrix { base, dtype: *dtype, round: *round, row, col }
         }
@@ -29,45 +41,24 @@ pub(super) fn source<'a>(factor: &FactorSource, seen: Option<&'a Seen>) -> Sourc
     }
 }
 
-/// The operand that a factor is, in the first batch.
-pub(super) fn operand<'a>(
-    factor: &FactorSource,
-    seen: Option<&'a Seen>,
-    operands: &Slots,
-) -> Operand<'a> {
-    let place = |input: usize, element: i64, dtype: DType| {
-        operands.get(input).offset(element as isize * dtype.bytes() as isize)
-    };
-    match (factor, seen) {
-        (FactorSource::Seen(Windows { input, dtype, round, offset, .. }), Some(seen)) => {
-            let base = place(*input, *offset, *dtype);
-            Operand::Windows { base, dtype: *dtype, round: *round, seen }
-        }
-        (FactorSource::Plain { input, dtype, round, offset, row, col, .. }, _) => {
-            let base = place(*input, *offset, *dtype);
-            let (row, col) = (*row as isize, *col as isize);
-            Operand::Matrix { base, dtype: *dtype, round: *round, row, col }
-        }
-        (FactorSource::Seen(_) | FactorSource::Computed { .. }, _) => {
-            unreachable!("images are of operands in memory")
-        }
+/// Where a batch begins, in elements, given the strides of the batch axes.
+pub(super) fn in_batch(extents: &[usize], batch: usize, stride: impl Fn(usize) -> i64) -> i64 {
+    let (mut rest, mut element) = (batch, 0);
+    for (axis, extent) in extents.iter().enumerate().rev() {
+        element += (rest % extent) as i64 * stride(axis);
+        rest /= extent;
     }
+    element
 }
 
 /// Where a batch of a factor begins, in elements from the first.
 pub(super) fn from_first(factor: &FactorSource, extents: &[usize], batch: usize) -> isize {
-    let mut rest = batch;
-    let mut element = 0;
-    for (axis, extent) in extents.iter().enumerate().rev() {
-        let stride = match factor {
-            FactorSource::Plain { batch, .. } => batch[axis],
-            FactorSource::Seen(windows) => windows.batch[axis].stride,
-            FactorSource::Computed { .. } => 0,
-        };
-        element += (rest % extent) as i64 * stride;
-        rest /= extent;
-    }
-    element as isize
+    let stride = |axis: usize| match factor {
+        FactorSource::Plain { batch, .. } => batch[axis],
+        FactorSource::Seen(windows) => windows.batch[axis].stride,
+        FactorSource::Computed { .. } => 0,
+    };
+    in_batch(extents, batch, stride) as isize
 }
 
 /// Where the elements of a factor lie in a batch whose numbers that are bounded begin with these.

@@ -1,21 +1,16 @@
-//! Runs contractions whose right operands are images: batches one after another, each in a few
+//! Contractions whose right operands are images: batches one after another, each in a few
 //! bands of windows where threads would have too few batches.
 
-use super::Invocation;
-use super::epilogue::{Sums, stored};
-use super::factors::{from_first, operand, seen, source};
-use super::max_abs::with_places;
-use super::memory::{self, Address, Operand};
+use super::convolution::{Bound, Convolution, Take};
+use super::epilogue::stored;
+use super::factors::seen;
 use super::thread_grid::parts;
 use crate::contract::without::{Choice, is_without};
-use crate::contract::{
-    Correlation, Image, ProductSizes, Seen, Shared, SideBySide, Source, Stored, Workspace,
-};
-use crate::machine::{Cpu, Machine};
+use crate::contract::{Correlation, Image, ProductSizes, Seen, SideBySide, Source, Stored};
+use crate::machine::Cpu;
 use crate::plan::contract::{self, BoundContract};
 use crate::threads::part;
 use smallvec::SmallVec;
-use std::ops::Range;
 use tracecast_ir::DType;
 
 type FactorSource = contract::FactorSource<i64>;
@@ -119,21 +114,6 @@ impl Images {
         Some(Images { right, left, period, windows, beside, pairs, across, by_rows })
     }
 
-    /// What contractions are, for operands whose first elements lie there.
-    fn correlation<'a>(
-        &'a self,
-        contract: &'a BoundContract,
-        cpu: &'a Cpu,
-        sources: [Source<'a>; 2],
-        rows: Range<usize>,
-    ) -> Correlation<'a> {
-        let [a, b] = sources;
-        let BoundContract { acc, m, k, .. } = *contract;
-        let Images { period, beside, pairs, .. } = *self;
-        let across = self.across.map(|_| [rows.start, rows.end]);
-        Correlation { cpu, acc, rows: m, k, a, b, period, beside, across, pairs, stored: None }
-    }
-
     /// What batches are cut at multiples of, for a number of parts.
     fn unit(&self, batches: usize, parts: usize) -> usize {
         match self.beside {
@@ -142,94 +122,63 @@ impl Images {
             None => 1,
         }
     }
+}
 
-    /// Into how many parts rows, batches and windows are cut.
-    fn cut(&self, contract: &BoundContract, machine: &Machine) -> [usize; 3] {
-        let batches = contract.batch.iter().product::<usize>().max(1);
-        let parts = parts(contract, machine);
-        if let Some(strips) = self.across.filter(|_| self.by_rows).map(|unit| contract.m / unit) {
-            return [parts.min(strips), 1, 1];
-        }
-        let groups = parts.min(batches.div_ceil(self.unit(batches, parts)));
-        let bands = if self.beside.is_some_and(|side| side.few) { 1 } else { parts / groups };
-        [1, groups, bands.min(self.windows)]
-    }
-
-    /// In how many parts, at most, and what any of them takes.
-    pub(super) fn workspace(&self, bound: &BoundContract, machine: &Machine) -> (usize, Workspace) {
-        let cut = self.cut(bound, machine);
-        let [left, right] = &bound.factors;
-        let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
-        let of = |task: usize| {
-            let (rows, batches, windows) = self.task(bound, cut, task);
-            let work = self.correlation(bound, &machine.cpu, sources, rows);
-            work.workspace([batches.len(), windows.len()])
+impl Convolution for Images {
+    fn grid(&self, of: &Bound<'_>) -> [(&'static str, usize); 3] {
+        let batches = of.contract.batch.iter().product::<usize>().max(1);
+        let parts = parts(of.contract, of.machine);
+        let by_rows = self.across.filter(|_| self.by_rows).map(|unit| of.contract.m / unit);
+        let [rows, groups, bands] = match by_rows {
+            Some(strips) => [parts.min(strips), 1, 1],
+            None => {
+                let groups = parts.min(batches.div_ceil(self.unit(batches, parts)));
+                let is_few = self.beside.is_some_and(|side| side.few);
+                let bands = if is_few { 1 } else { parts / groups };
+                [1, groups, bands.min(self.windows)]
+            }
         };
-        let tasks = cut.iter().product();
-        (tasks, (0..tasks).map(of).fold(Workspace::default(), Workspace::max))
+        [("rows", rows), ("batches", groups), ("output rows", bands)]
     }
 
-    /// What is chosen for the first task, and how threads cut the run.
-    pub(super) fn chosen(&self, contract: &BoundContract, machine: &Machine) -> Option<Shared> {
-        let cut = self.cut(contract, machine);
-        let (rows, _, windows) = self.task(contract, cut, 0);
-        let [left, right] = &contract.factors;
-        let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
-        let stored = stored(contract, &machine.cpu).map(|to| Stored {
-            first: std::ptr::null_mut(),
-            ld: contract.n,
-            dtype: to.dtype,
-        });
-        let work = self.correlation(contract, &machine.cpu, sources, rows);
-        let chosen = Correlation { stored, ..work }.chosen(windows.len())?;
-        let [rows, batches, windows] = cut;
-        Some((chosen, [("rows", rows), ("batches", batches), ("output rows", windows)]))
-    }
-
-    /// The rows, batches and windows of a task.
-    fn task(
+    fn part(
         &self,
-        contract: &BoundContract,
+        of: &Bound<'_>,
         [rows, groups, bands]: [usize; 3],
         task: usize,
-    ) -> (Range<usize>, Range<usize>, Range<usize>) {
-        let batches = contract.batch.iter().product();
-        let windows = part(self.windows, 1, bands, task % bands);
-        let task = task / bands;
-        let rows = part(contract.m, self.across.unwrap_or(1), rows, task / groups);
-        (rows, part(batches, self.unit(batches, groups), groups, task % groups), windows)
-    }
-
-    /// Runs it.
-    pub(super) fn run(&self, contract: &BoundContract, invocation: &Invocation<'_>) {
-        let operands = invocation.operands;
-        let machine = invocation.machine;
-        let cut = self.cut(contract, machine);
-        let tasks = cut.iter().product();
-        let [left, right] = &contract.factors;
-        let mut a = operand(left, self.left.as_ref(), operands);
-        let b = operand(right, Some(&self.right), operands);
-        if let (Operand::Matrix { row, .. }, FactorSource::Plain { batch, .. }, Some(_)) =
-            (&mut a, left, self.beside)
+        take: &mut Take<'_>,
+    ) {
+        let BoundContract { acc, m, n, k, .. } = *of.contract;
+        let Images { period, beside, pairs, .. } = *self;
+        let [left, right] = &of.contract.factors;
+        let mut a = of.source(left, self.left.as_ref());
+        if let (Source::Matrix { row, .. }, FactorSource::Plain { batch, .. }, Some(_)) =
+            (&mut a, left, beside)
         {
             *row = batch.last().map_or(0, |stride| *stride as isize);
         }
-        let at =
-            |batch: usize| [left, right].map(|factor| from_first(factor, &contract.batch, batch));
-        let sums = Sums::of(contract, invocation);
-        with_places(&contract.largest, tasks, std::slice::from_ref(operands), |largest| {
-            invocation.team.each(tasks, |task| {
-                let (rows, batches, windows) = self.task(contract, cut, task);
-                let work = self.correlation(contract, &machine.cpu, [a.source(), b.source()], rows);
-                let stored = sums.all_stored().map(|(first, dtype)| (first, contract.n, dtype));
-                let mut slots = operands.clone();
-                slots.push(operands.get(0));
-                largest.push(&mut slots, task, 0);
-                let mut call = |rows: Range<usize>, columns: Range<usize>, block: Address| {
-                    sums.finish(&mut slots, rows, columns, block);
-                };
-                memory::correlate(&work, stored, (batches, windows), &at, &mut call);
-            });
+        let batches = of.contract.batch.iter().product();
+        let band = task / bands;
+        let of_rows = part(m, self.across.unwrap_or(1), rows, band / groups);
+        take(&Correlation {
+            cpu: &of.machine.cpu,
+            acc,
+            batches: part(batches, self.unit(batches, groups), groups, band % groups),
+            windows: part(self.windows, 1, bands, task % bands),
+            rows: m,
+            k,
+            a,
+            b: of.source(right, Some(&self.right)),
+            at: &of.offsets([left, right]),
+            period,
+            beside,
+            across: self.across.map(|_| [of_rows.start, of_rows.end]),
+            pairs,
+            stored: stored(of.contract, &of.machine.cpu).map(|to| Stored {
+                first: of.operands.map_or(std::ptr::null_mut(), |slots| to.first(slots).pointer()),
+                ld: n,
+                dtype: to.dtype,
+            }),
         });
     }
 }

@@ -10,10 +10,7 @@
 
 mod products;
 
-pub(super) use products::{
-    Block, Finish, Operand, contract, correlate, keep, merge_positions, over_lines, over_positions,
-    phases, prefetched, share_positions, transposed,
-};
+pub(super) use products::{Block, contract, keep, product};
 
 use super::need::Need;
 use crate::code::link::Code;
@@ -44,6 +41,11 @@ impl Address {
     /// The address that many bytes on.
     pub(super) fn offset(self, bytes: isize) -> Address {
         Address(self.0.wrapping_offset(bytes))
+    }
+
+    /// The pointer, for who takes one.
+    pub(super) fn pointer(self) -> *mut u8 {
+        self.0
     }
 
     /// Whether fewer bytes than that lie between two addresses: places of that size there overlap.
@@ -468,12 +470,9 @@ pub(super) fn with_shared<T>(bytes: usize, f: impl FnOnce(Address) -> T) -> T {
     })
 }
 
-/// Writes a block of an operand: (first row, rows, first column, columns, where to).
-pub(super) type Fill<'a> = dyn Fn(usize, usize, usize, usize, *mut u8) + Sync + 'a;
-
-/// Where a routine wants a block.
-pub(super) fn block_address(at: *mut u8) -> Address {
-    Address(at)
+/// Where a routine has or wants a block.
+pub(super) fn block_address(at: *const u8) -> Address {
+    Address(at.cast_mut())
 }
 
 /// Where memory of the host begins.

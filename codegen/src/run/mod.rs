@@ -5,6 +5,7 @@ mod attention;
 mod batches;
 mod columns;
 mod contract;
+mod convolution;
 mod copy;
 mod depthwise_weight_grad;
 mod epilogue;
@@ -18,7 +19,6 @@ mod merge;
 mod need;
 mod nest;
 mod packed_weights;
-mod prefetch;
 mod scan;
 mod scatter;
 mod schedule;
@@ -48,13 +48,8 @@ const ROOM_FROM: usize = 64 * 1024;
 
 /// The addresses that a run needs besides those of the operands: those for each segment of a nest.
 pub(crate) fn prepare(dispatch: &BoundDispatch, operands: &Slots, prepared: &mut Vec<Slots>) {
-    match dispatch {
-        Dispatch::Nest(nest) => nest::prepare(nest, operands, prepared),
-        Dispatch::Contract(_)
-        | Dispatch::Scatter(_)
-        | Dispatch::Lines(_)
-        | Dispatch::Attention(_)
-        | Dispatch::Transposed(_) => {}
+    if let Dispatch::Nest(nest) = dispatch {
+        nest::prepare(nest, operands, prepared);
     }
 }
 
@@ -72,8 +67,7 @@ fn room_bytes(dispatch: &BoundDispatch, machine: &Machine) -> usize {
             row.max(columns::bytes(&nest.columns))
         }
         Dispatch::Contract(contract) => {
-            let positions = weight_grad::bytes(contract, machine);
-            columns::bytes(&contract.columns).max(positions)
+            columns::bytes(&contract.columns).max(contract::shared_bytes(contract, machine))
         }
         Dispatch::Scatter(scatter) => scatter::bytes(scatter),
         Dispatch::Lines(lines) => lines::bytes_of(lines, machine),
@@ -87,26 +81,14 @@ pub(crate) fn packing(
     machine: &Machine,
     lasting: &[usize],
 ) -> Option<Packing> {
-    match dispatch {
-        Dispatch::Contract(contract) => contract::packing(contract, &machine.cpu, lasting),
-        Dispatch::Nest(_)
-        | Dispatch::Scatter(_)
-        | Dispatch::Lines(_)
-        | Dispatch::Attention(_)
-        | Dispatch::Transposed(_) => None,
-    }
+    let Dispatch::Contract(contract) = dispatch else { return None };
+    contract::packing(contract, &machine.cpu, lasting)
 }
 
 /// What runs a contraction, which does not change after it is bound; `None` for another form.
 pub(crate) fn driver(dispatch: &BoundDispatch, machine: &Machine) -> Option<Driver> {
-    match dispatch {
-        Dispatch::Contract(contract) => Some(Driver::of(contract, &machine.cpu)),
-        Dispatch::Nest(_)
-        | Dispatch::Scatter(_)
-        | Dispatch::Lines(_)
-        | Dispatch::Attention(_)
-        | Dispatch::Transposed(_) => None,
-    }
+    let Dispatch::Contract(contract) = dispatch else { return None };
+    Some(Driver::of(contract, &machine.cpu))
 }
 
 /// True if a run is cut into parts for several threads.
@@ -125,14 +107,8 @@ pub(crate) fn is_shared(dispatch: &BoundDispatch, machine: &Machine) -> bool {
 impl Invocation<'_> {
     /// Packs what is to be kept; see [`PackedWeights::with`].
     pub(crate) fn pack(&self, to: &PackedOperand) -> u16 {
-        match self.dispatch {
-            Dispatch::Contract(contract) => contract::pack(contract, self, to),
-            Dispatch::Nest(_)
-            | Dispatch::Scatter(_)
-            | Dispatch::Lines(_)
-            | Dispatch::Attention(_)
-            | Dispatch::Transposed(_) => u16::MAX,
-        }
+        let Dispatch::Contract(contract) = self.dispatch else { return u16::MAX };
+        contract::pack(contract, self, to)
     }
 
     /// Runs the kernel, by its driver and with what an earlier run has kept.

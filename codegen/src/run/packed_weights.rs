@@ -2,8 +2,8 @@
 //! bindings of a device to the same memory share one copy, whatever kernels and programs they are
 //! of, if it lies alike for them.
 
-use super::memory::{Address, Operand, address_of};
-use crate::contract::Panels;
+use super::memory::{Address, address_of};
+use crate::contract::{Panels, Source};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tracecast_ir::DType;
@@ -142,8 +142,9 @@ impl PackedOperand {
     }
 
     /// A batch as an operand.
-    pub(super) fn operand(&self, batch: usize) -> Operand<'static> {
-        Operand::Packed { base: self.place(batch), panels: self.panels, least: self.least }
+    pub(super) fn operand(&self, batch: usize) -> Source<'static> {
+        let base = self.place(batch).pointer();
+        Source::Packed { base, panels: self.panels, least: self.least }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Runs transposed convolutions: each thread takes some groups, or some planes of the result.
 
-use super::Invocation;
-use super::memory::{self, Address, Rows, copy_rows, narrow_rows};
-use crate::contract::{Phases, Shared, Transposed, Workspace};
+use super::epilogue::Stored;
+use super::memory::{block_address, product};
+use super::{Invocation, Slots};
+use crate::contract::{Driver, Phases, Shared, Transposed, Workspace};
 use crate::machine::{Cpu, Machine};
 use crate::plan::transposed::TransposedDispatch as Dispatch;
-use crate::routines::{NarrowFloat, Tiles};
 use crate::threads::part;
 use std::ops::Range;
 
@@ -18,46 +18,54 @@ const PER_OPERATION: usize = 8;
 /// Runs it.
 pub(super) fn run(of: &TransposedDispatch, invocation: &Invocation<'_>) {
     let (machine, cpu) = (invocation.machine, &invocation.machine.cpu);
-    let [x, weight, result] =
-        [0, of.inputs - 1, of.inputs].map(|slot| invocation.operands.get(slot));
-    let narrow = NarrowFloat::of(of.dtype).map(|narrow| Tiles::of(cpu.instructions).narrow(narrow));
-    let ([height, width], bytes) = (of.to, of.dtype.bytes());
+    let result = invocation.operands.get(of.inputs);
+    let ([height, width], stored) = (of.to, Stored::at(result, of.dtype, cpu));
     // Sums of some planes and rows go to the result.
-    let store = |planes: Range<usize>, rows: Range<usize>, sums: Address| {
-        let (count, sum) = (rows.len() * width, narrow.map_or(bytes, |_| size_of::<f32>()));
-        let first = (planes.start * height + rows.start) * width * bytes;
-        let from = Rows { first: sums, step: count * sum };
-        let to = Rows { first: result.offset(first as isize), step: height * width * bytes };
-        match narrow {
-            Some(narrow) => narrow_rows(narrow, from, to, planes.len(), count),
-            None => copy_rows(from, to, planes.len(), count * bytes),
-        }
+    let store = |planes: Range<usize>, rows: Range<usize>, sums: *const u8| {
+        let columns = rows.start * width..rows.end * width;
+        stored.put(height * width, planes, columns, block_address(sums));
     };
     let cut = cut(of, machine);
     invocation.team.each(cut.iter().product(), |task| {
-        let (groups, planes) = self::task(of, cpu, cut, task);
-        match depthwise(of, cpu) {
-            Some(work) => {
-                memory::transposed(&work, [x, weight, result], groups, &mut { store });
-            }
-            None => {
-                let work = phases(of, cpu);
-                memory::phases(&work, [x, weight], (groups, planes), &mut { store });
-            }
-        }
+        let part = self::task(of, cpu, cut, task);
+        with_part(of, cpu, Some(invocation.operands), part, |part| product(part, &mut { store }));
     });
 }
 
-/// The work for any groups, of one plane each.
-fn depthwise<'a>(of: &TransposedDispatch, cpu: &'a Cpu) -> Option<Transposed<'a>> {
-    let Dispatch { dtype, period, planes, from, to, moves, .. } = *of;
-    (planes == [1, 1]).then_some(Transposed { cpu, dtype, channels: period, from, to, moves })
+/// Passes on the part of some groups and planes of the result.
+fn with_part<T>(
+    of: &TransposedDispatch,
+    cpu: &Cpu,
+    slots: Option<&Slots>,
+    (groups, planes_of): (Range<usize>, Range<usize>),
+    take: impl FnOnce(&dyn Driver) -> T,
+) -> T {
+    if of.planes != [1, 1] {
+        return take(&phases(of, cpu, slots, (groups, planes_of)));
+    }
+    let Dispatch { dtype, period: channels, from, to, moves, .. } = *of;
+    let [operands @ .., sums] = addresses(of, slots);
+    let operands = operands.map(|first| first.cast_const());
+    take(&Transposed { cpu, dtype, channels, from, to, moves, operands, sums, planes: groups })
 }
 
-/// The work for any groups of several planes.
-fn phases<'a>(of: &TransposedDispatch, cpu: &'a Cpu) -> Phases<'a> {
+/// The same of groups of several planes.
+fn phases<'a>(
+    of: &TransposedDispatch,
+    cpu: &'a Cpu,
+    slots: Option<&Slots>,
+    (groups, part): (Range<usize>, Range<usize>),
+) -> Phases<'a> {
     let Dispatch { dtype, period, planes, from, to, moves, .. } = *of;
-    Phases { cpu, dtype, period, planes, from, to, moves }
+    let [operands @ .., _] = addresses(of, slots);
+    let operands = operands.map(|first| first.cast_const());
+    Phases { cpu, dtype, period, planes, from, to, moves, operands, groups, part }
+}
+
+/// The input, the weight and the result; null without operands.
+fn addresses(of: &TransposedDispatch, slots: Option<&Slots>) -> [*mut u8; 3] {
+    [0, of.inputs - 1, of.inputs]
+        .map(|slot| slots.map_or(std::ptr::null_mut(), |slots| slots.get(slot).pointer()))
 }
 
 /// Into how many parts groups and planes of the result are cut.
@@ -66,7 +74,7 @@ fn cut(of: &TransposedDispatch, machine: &Machine) -> [usize; 2] {
     if of.planes == [1, 1] {
         return [parts, 1];
     }
-    let work = phases(of, &machine.cpu);
+    let work = phases(of, &machine.cpu, None, (0..0, 0..0));
     let strips = of.planes[1].div_ceil(work.unit()).max(1);
     let groups = if work.by_planes(of.groups) && strips >= parts { 1 } else { parts };
     let groups = groups.min(of.groups).max(1);
@@ -80,22 +88,20 @@ fn task(
     [groups, planes]: [usize; 2],
     task: usize,
 ) -> (Range<usize>, Range<usize>) {
-    let unit = if planes == 1 { 1 } else { phases(of, cpu).unit() };
+    let unit = if planes == 1 { 1 } else { phases(of, cpu, None, (0..0, 0..0)).unit() };
     let planes_of = part(of.planes[1], unit, planes, task % planes);
     (part(of.groups, 1, groups, task / planes), planes_of)
 }
 
 /// What each thread takes.
 pub(super) fn workspace(of: &TransposedDispatch, cpu: &Cpu) -> Workspace {
-    depthwise(of, cpu).map_or_else(|| phases(of, cpu).workspace(), |work| work.workspace())
+    with_part(of, cpu, None, (0..of.groups, 0..of.planes[1]), |part| part.workspace())
 }
 
 /// What is chosen for the first task, and how threads cut the run.
 pub(super) fn chosen(of: &TransposedDispatch, machine: &Machine) -> Shared {
     let (cpu, cut) = (&machine.cpu, cut(of, machine));
-    let (groups, _) = task(of, cpu, cut, 0);
-    let chosen = depthwise(of, cpu)
-        .map_or_else(|| phases(of, cpu).chosen(groups.len()), |work| work.chosen());
+    let chosen = with_part(of, cpu, None, task(of, cpu, cut, 0), |part| part.chosen());
     (chosen, [("groups", cut[0]), ("channels", cut[1]), ("rows", 1)])
 }
 

@@ -1,20 +1,16 @@
-//! Runs contractions over positions, as those that the gradients of weights are: threads share
-//! channels, rows, or steps where sums are few.
+//! Contractions over positions, as weight gradients: threads share channels, rows, or `k` where
+//! sums are few.
 
 use super::Invocation;
-use super::epilogue::Sums;
-use super::factors::{from_first, operand, seen, source};
-use super::max_abs::with_places;
-use super::memory::{self, Address, with_room};
+use super::convolution::{Bound, Convolution, Take};
+use super::factors::seen;
+use super::memory::{product, with_room};
 use super::thread_grid::{grid, parts};
-use crate::contract::{
-    Channels, Positions, Seen, Shared, Source, Workspace, can_be_shared, shared_bytes,
-};
-use crate::machine::{Cpu, Machine};
+use crate::contract::{Channels, Positions, Seen, Split, can_be_shared, shared_bytes};
+use crate::machine::Cpu;
 use crate::plan::contract::{self, BoundContract};
 use crate::threads::part;
 use std::ops::Range;
-use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 type FactorSource = contract::FactorSource<i64>;
@@ -96,67 +92,67 @@ impl OverPositions {
         if self.is_traded { [right, left] } else { [left, right] }
     }
 
-    /// What contractions are, for operands whose first elements lie there.
-    fn work<'a>(&'a self, acc: DType, cpu: &'a Cpu, [a, b]: [Source<'a>; 2]) -> Positions<'a> {
-        Positions { cpu, acc, a, b, channels: &self.channels, is_traded: self.is_traded }
-    }
-
     /// The blocks of the first part and the parts in all, if threads share steps: then none of them
     /// makes operands ready that another one does as well. The sums of blocks behind the first part
     /// are kept until they are added up in order.
-    fn shares(&self, contract: &BoundContract, machine: &Machine) -> Option<(usize, usize)> {
+    fn shares(&self, of: &Bound<'_>) -> Option<(usize, usize)> {
+        let Bound { contract, machine, .. } = *of;
         let (parts, blocks) = (parts(contract, machine), contract.k.div_ceil(CONTRACT_BLOCK));
         let is_one = contract.batch.iter().product::<usize>() == 1;
         let first = part(blocks, 1, parts, 0).len();
         let few = can_be_shared(self.sizes, contract.acc);
         let fits = parts > 1 && is_one && few && blocks >= SOME_BLOCKS * parts;
-        let few = fits && self.shared_bytes(contract, blocks - first) <= FEW_BYTES;
+        let few = fits && shared_bytes(self.sizes, contract.acc, blocks - first) <= FEW_BYTES;
         few.then_some((first, parts))
     }
 
-    /// What the sums take of the blocks behind the first part.
-    fn shared_bytes(&self, contract: &BoundContract, blocks: usize) -> usize {
-        shared_bytes(self.sizes, contract.acc, blocks)
-    }
-
-    /// Runs it where threads share steps.
-    fn run_shared(
+    /// Passes on a part: its batches, channels and rows, and what of `k` if threads share that.
+    fn pass(
         &self,
-        contract: &BoundContract,
-        invocation: &Invocation<'_>,
-        (first, parts): (usize, usize),
+        of: &Bound<'_>,
+        [batches, part, rows]: [Range<usize>; 3],
+        split: Option<Split>,
+        take: &mut Take<'_>,
     ) {
-        let ([m, _], k) = (self.sizes, contract.k);
-        let operands = invocation.operands;
-        let cpu = &invocation.machine.cpu;
-        let [left, right] = self.factors(contract);
-        let a = operand(left, self.left.as_ref(), operands);
-        let b = operand(right, Some(&self.right), operands);
-        let blocks = k.div_ceil(CONTRACT_BLOCK);
-        let bytes = self.shared_bytes(contract, blocks - first);
-        with_room(invocation.room, bytes, |kept| {
-            invocation.team.each(parts, |task| {
-                let own = part(blocks, 1, parts, task);
-                let steps = own.start * CONTRACT_BLOCK..k.min(own.end * CONTRACT_BLOCK);
-                let work = self.work(contract.acc, cpu, [a.source(), b.source()]);
-                memory::share_positions(&work, [m, k], steps, (kept, first));
-            });
-            let work = self.work(contract.acc, cpu, [a.source(), b.source()]);
-            let sums = Sums::of(contract, invocation);
-            with_places(&contract.largest, 1, std::slice::from_ref(operands), |largest| {
-                let mut slots = operands.clone();
-                slots.push(operands.get(0));
-                largest.push(&mut slots, 0, 0);
-                let mut call = |rows: Range<usize>, columns: Range<usize>, block: Address| {
-                    sums.finish(&mut slots, rows, columns, block);
-                };
-                memory::merge_positions(&work, [m, k], (kept, first), &mut call);
-            });
+        let BoundContract { acc, m, k, .. } = *of.contract;
+        let factors @ [left, right] = self.factors(of.contract);
+        take(&Positions {
+            cpu: &of.machine.cpu,
+            acc,
+            a: of.source(left, self.left.as_ref()),
+            b: of.source(right, Some(&self.right)),
+            at: &of.offsets(factors),
+            channels: &self.channels,
+            is_traded: self.is_traded,
+            batches,
+            rows,
+            part,
+            m,
+            k,
+            split,
         });
     }
 
-    /// Into how many parts batches, channels and rows are cut.
-    fn cut(&self, contract: &BoundContract, machine: &Machine) -> [usize; 3] {
+    /// Passes on all rows and channels of some blocks of `k`, whose sums are kept there.
+    fn pass_blocks(
+        &self,
+        of: &Bound<'_>,
+        blocks: Range<usize>,
+        (sums, first, threads): (*mut u8, usize, usize),
+        take: &mut Take<'_>,
+    ) {
+        let steps = blocks.start * CONTRACT_BLOCK..of.contract.k.min(blocks.end * CONTRACT_BLOCK);
+        let split = Split { steps, sums, first, threads };
+        self.pass(of, [0..1, 0..self.channels.count, 0..self.sizes[0]], Some(split), take);
+    }
+}
+
+impl Convolution for OverPositions {
+    fn grid(&self, of: &Bound<'_>) -> [(&'static str, usize); 3] {
+        let Bound { contract, machine, .. } = *of;
+        if let Some((_, parts)) = self.shares(of) {
+            return [("k", parts), ("channels", 1), ("rows", 1)];
+        }
         let batches = contract.batch.iter().product::<usize>();
         let parts = parts(contract, machine);
         let groups = parts.min(batches);
@@ -167,97 +163,52 @@ impl OverPositions {
         let is_read = self.channels.are_read_in_place(dtype, round, contract.acc);
         // Rows of a part share the images of its channels, which are as much as a column each.
         let costs = [PACKING, if is_read { 0.0 } else { FILLING }].map(|cost| cost / taps as f64);
-        let grid = grid([self.sizes[0], count], [LANES, 1], costs, parts / groups);
-        [groups, grid[1], grid[0]]
+        let [rows, channels] = grid([self.sizes[0], count], [LANES, 1], costs, parts / groups);
+        [("batches", groups), ("channels", channels), ("rows", rows)]
     }
 
-    /// The batches, channels and rows of a task.
-    fn task(
+    fn part(
         &self,
-        contract: &BoundContract,
+        of: &Bound<'_>,
         [groups, of_channels, of_rows]: [usize; 3],
         task: usize,
-    ) -> [Range<usize>; 3] {
-        let batches = contract.batch.iter().product();
+        take: &mut Take<'_>,
+    ) {
+        if let Some((first, threads)) = self.shares(of) {
+            let blocks = part(of.contract.k.div_ceil(CONTRACT_BLOCK), 1, threads, task);
+            return self.pass_blocks(of, blocks, (std::ptr::null_mut(), first, threads), take);
+        }
         let each = of_channels * of_rows;
-        [
-            part(batches, 1, groups, task / each),
-            part(self.channels.count, 1, of_channels, task % each / of_rows),
-            part(self.sizes[0], LANES, of_rows, task % of_rows),
-        ]
+        let batches = part(of.contract.batch.iter().product(), 1, groups, task / each);
+        let channels = part(self.channels.count, 1, of_channels, task % each / of_rows);
+        let rows = part(self.sizes[0], LANES, of_rows, task % of_rows);
+        self.pass(of, [batches, channels, rows], None, take);
     }
 
-    /// In how many parts, at most, and what any of them takes.
-    pub(super) fn workspace(&self, bound: &BoundContract, machine: &Machine) -> (usize, Workspace) {
-        let [left, right] = self.factors(bound);
-        let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
-        let work = self.work(bound.acc, &machine.cpu, sources);
-        if let Some((_, parts)) = self.shares(bound, machine) {
-            return (parts, work.workspace([self.sizes[0], self.channels.count], bound.k));
-        }
-        let cut = self.cut(bound, machine);
-        let of = |task: usize| {
-            let [_, channels, rows] = self.task(bound, cut, task);
-            work.workspace([rows.len(), channels.len()], bound.k)
+    /// The sums of the blocks behind the first part.
+    fn shared_bytes(&self, of: &Bound<'_>) -> usize {
+        let Some((first, _)) = self.shares(of) else { return 0 };
+        let blocks = of.contract.k.div_ceil(CONTRACT_BLOCK) - first;
+        shared_bytes(self.sizes, of.contract.acc, blocks)
+    }
+
+    fn run(&self, of: &Bound<'_>, invocation: &Invocation<'_>) {
+        let Some((first, threads)) = self.shares(of) else {
+            let grid = self.grid(of).map(|(_, parts)| parts);
+            let part = |task: usize, take: &mut Take<'_>| self.part(of, grid, task, take);
+            return of.run_parts(invocation, grid.iter().product(), part);
         };
-        let tasks = cut.iter().product();
-        (tasks, (0..tasks).map(of).fold(Workspace::default(), Workspace::max))
-    }
-
-    /// What is chosen for the first task, and how threads cut the run.
-    pub(super) fn chosen(&self, contract: &BoundContract, machine: &Machine) -> Shared {
-        let [left, right] = self.factors(contract);
-        let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
-        let work = self.work(contract.acc, &machine.cpu, sources);
-        if let Some((_, parts)) = self.shares(contract, machine) {
-            let counts = [self.sizes[0], self.channels.count];
-            let chosen = work.chosen(counts, contract.k, parts);
-            return (chosen, [("k", parts), ("channels", 1), ("rows", 1)]);
-        }
-        let cut = self.cut(contract, machine);
-        let [_, channels, rows] = self.task(contract, cut, 0);
-        let chosen = work.chosen([rows.len(), channels.len()], contract.k, 1);
-        (chosen, [("batches", cut[0]), ("channels", cut[1]), ("rows", cut[2])])
-    }
-
-    /// Runs it.
-    pub(super) fn run(&self, contract: &BoundContract, invocation: &Invocation<'_>) {
-        if let Some(shares) = self.shares(contract, invocation.machine) {
-            return self.run_shared(contract, invocation, shares);
-        }
-        let operands = invocation.operands;
-        let cpu = &invocation.machine.cpu;
-        let cut = self.cut(contract, invocation.machine);
-        let tasks = cut.iter().product();
-        let factors = self.factors(contract);
-        let a = operand(factors[0], self.left.as_ref(), operands);
-        let b = operand(factors[1], Some(&self.right), operands);
-        let sums = Sums::of(contract, invocation);
-        with_places(&contract.largest, tasks, std::slice::from_ref(operands), |largest| {
-            invocation.team.each(tasks, |task| {
-                let [batches, channels, rows] = self.task(contract, cut, task);
-                let mut slots = operands.clone();
-                slots.push(operands.get(0));
-                largest.push(&mut slots, task, 0);
-                for batch in batches {
-                    let at = [0, 1].map(|i| from_first(factors[i], &contract.batch, batch));
-                    let sources = [a.source().moved(at[0]), b.source().moved(at[1])];
-                    let work = self.work(contract.acc, cpu, sources);
-                    let mut call = |rows: Range<usize>, columns: Range<usize>, block: Address| {
-                        let rows = batch * contract.m + rows.start..batch * contract.m + rows.end;
-                        sums.finish(&mut slots, rows, columns, block);
-                    };
-                    let part = (rows.clone(), channels.clone());
-                    memory::over_positions(&work, part, contract.k, &mut call);
-                }
+        let blocks = of.contract.k.div_ceil(CONTRACT_BLOCK);
+        with_room(invocation.room, self.shared_bytes(of), |kept| {
+            invocation.team.each(threads, |task| {
+                let (own, kept) = (part(blocks, 1, threads, task), kept.pointer());
+                self.pass_blocks(of, own, (kept, first, threads), &mut |part| {
+                    product(part, &mut |_, _, _| {});
+                });
+            });
+            of.run_parts(invocation, 1, |_, take| {
+                self.pass_blocks(of, 0..0, (kept.pointer(), first, threads), take);
             });
         });
     }
-}
-
-/// The bytes that threads share during a run.
-pub(super) fn bytes(contract: &BoundContract, machine: &Machine) -> usize {
-    let Some(positions) = OverPositions::of(contract, &machine.cpu) else { return 0 };
-    let Some((first, _)) = positions.shares(contract, machine) else { return 0 };
-    positions.shared_bytes(contract, contract.k.div_ceil(CONTRACT_BLOCK) - first)
 }

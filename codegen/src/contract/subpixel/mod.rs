@@ -6,13 +6,13 @@
 
 mod pack;
 
-use super::depthwise_transposed::Framed;
+use super::driver::{OnEngine, Run};
 use super::engines::with_engine;
+use super::framed::Framed;
 use super::micro::Engine;
 use super::micro::gemm::{Spots, outer};
 use super::operand::Scratch;
 use super::pack::{Elements, strips, turn_sums};
-use super::prefetch::{LINE, Later};
 use super::schedule::{Chosen, Load, Schedule};
 use super::sink::Sink;
 use super::subnormal::may_be_subnormal;
@@ -27,8 +27,7 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 /// The most numbers that packing writes behind its own; see [`Engine::pack`].
 const BEHIND: usize = 64;
 
-/// Transposed convolutions of groups of planes.
-#[derive(Clone, Copy)]
+/// Some groups and planes of transposed convolutions.
 pub(crate) struct Phases<'a> {
     pub(crate) cpu: &'a Cpu,
     /// The dtype of elements.
@@ -42,6 +41,11 @@ pub(crate) struct Phases<'a> {
     pub(crate) to: [usize; 2],
     /// How windows move.
     pub(crate) moves: [Moves; 2],
+    /// The operand of the first group, and the weight.
+    pub(crate) operands: [*const u8; 2],
+    /// The groups to compute, and the planes of the result in each.
+    pub(crate) groups: Range<usize>,
+    pub(crate) part: Range<usize>,
 }
 
 /// Elements of the result that use the same positions of a window.
@@ -112,49 +116,14 @@ impl Phases<'_> {
         (rows / down.stride * down.stride).max(down.stride)
     }
 
-    /// What it takes.
-    pub(crate) fn workspace(&self) -> Workspace {
-        with_engine!(self.cpu, self.acc(), self.in_pairs(), E => self.workspace_with::<E>())
-    }
-
-    /// Schedule, tile and blocking for this number of groups.
-    pub(crate) fn chosen(&self, groups: usize) -> Chosen {
-        with_engine!(self.cpu, self.acc(), self.in_pairs(), E => {
-            let rows = self.most::<E>().min(self.to[0]);
-            Chosen {
-                pairs: E::DEPTH == 2,
-                tile: Some([2 * E::LANES, E::SPOTS]),
-                blocks: smallvec![("output rows", rows), ("channels", self.block::<E>(groups))],
-                ..Chosen::new(Schedule::SubPixel, [Load::Packed, Load::Padded])
-            }
-        })
-    }
-
-    fn workspace_with<E: Engine>(&self) -> Workspace {
-        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
-        let [height, width] = self.to;
-        let rows = self.most::<E>().min(height);
-        let sums = rows.saturating_mul(width).saturating_mul(2 * E::LANES);
-        Workspace {
-            left: bytes(self.packed::<E>()),
-            right: bytes(self.image::<E>()),
-            filled: bytes(self.transposed::<E>()),
-            sums: bytes(sums.saturating_add(BEHIND)),
-            chains: bytes(sums.saturating_add(BEHIND)),
-            steps: rows.saturating_mul(width).saturating_mul(2).saturating_add(self.numbers::<E>()),
-            ..Workspace::default()
-        }
-    }
-
     /// Size in numbers of the packed weights of a strip.
     fn packed<E: Engine>(&self) -> usize {
         self.numbers::<E>().saturating_mul(2 * E::LANES).saturating_add(BEHIND)
     }
 
-    /// Size in numbers of the windows of a strip, or of an input plane.
+    /// Size in numbers of the windows of a strip.
     fn transposed<E: Engine>(&self) -> usize {
-        let windows = self.window().saturating_mul(2 * E::LANES * E::DEPTH);
-        windows.max(self.from[0].saturating_mul(self.from[1])).saturating_add(BEHIND)
+        self.window().saturating_mul(2 * E::LANES * E::DEPTH).saturating_add(BEHIND)
     }
 
     /// All phases.
@@ -175,119 +144,78 @@ impl Phases<'_> {
         }
         all
     }
+}
 
-    /// Sums for some groups and planes of the result in each.
-    ///
-    /// # Safety
-    ///
-    /// `cpu` must be this CPU. The operands at these addresses must be readable for these groups.
-    pub(crate) unsafe fn run(
-        &self,
-        [x, weight]: [*const u8; 2],
-        (groups, planes): (Range<usize>, Range<usize>),
-        scratch: &mut Scratch,
-        sink: &mut Sink<'_>,
-    ) {
-        let counts = [groups.len(), planes.len()];
-        if counts.contains(&0) || self.to.contains(&0) {
-            return;
-        }
-        scratch.held_to(
-            || self.workspace(),
-            |scratch| {
-                with_engine!(self.cpu, self.acc(), self.in_pairs(), E => {
-                    // SAFETY: the caller's contract.
-                    unsafe { self.run_with::<E>([x, weight], (groups, planes), scratch, sink) }
-                });
-            },
-        );
+impl OnEngine for Phases<'_> {
+    fn on(&self) -> (Cpu, DType, bool) {
+        (*self.cpu, self.acc(), self.in_pairs())
     }
 
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Operands must be readable for these groups and planes, and the
-    /// destination of sums writable.
-    unsafe fn run_with<E: Engine>(
-        &self,
-        [x, weight]: [*const u8; 2],
-        (all_groups, planes): (Range<usize>, Range<usize>),
-        scratch: &mut Scratch,
-        sink: &mut Sink<'_>,
-    ) {
-        let (phases, width) = (self.phases::<E>(), 2 * E::LANES);
-        let framed = self.framed();
-        let packed = scratch.left.room::<E::Num>(self.packed::<E>());
-        let image = scratch.right.zeroed::<E::Num>(self.image::<E>());
-        let buffer = scratch.filled.room::<E::Num>(self.transposed::<E>());
-        self.list::<E>(&phases, &framed, &mut scratch.steps);
-        let of_group = self.planes[0] * self.planes[1] * self.window();
+    fn ranges(&self) -> [&Range<usize>; 2] {
+        [&self.groups, &self.part]
+    }
+
+    fn chosen_with<E: Engine>(&self) -> Chosen {
+        let rows = self.most::<E>().min(self.to[0]);
+        Chosen {
+            pairs: E::DEPTH == 2,
+            tile: Some([2 * E::LANES, E::SPOTS]),
+            blocks: smallvec![("output rows", rows), ("channels", self.planes[0])],
+            ..Chosen::new(Schedule::SubPixel, [Load::Packed, Load::Padded])
+        }
+    }
+
+    fn workspace_with<E: Engine>(&self) -> Workspace {
+        let [height, width] = self.to;
+        let rows = self.most::<E>().min(height);
+        let sums = rows.saturating_mul(width).saturating_mul(2 * E::LANES);
+        Workspace {
+            left: self.packed::<E>(),
+            right: self.image::<E>(),
+            filled: self.transposed::<E>(),
+            sums: sums.saturating_add(BEHIND),
+            chains: sums.saturating_add(BEHIND),
+            steps: rows.saturating_mul(width).saturating_mul(2).saturating_add(self.numbers::<E>()),
+            ..Workspace::default()
+        }
+    }
+
+    fn run_with<E: Engine>(run: Run<'_, Self, E>, scratch: &mut Scratch, sink: &mut Sink<'_>) {
+        if run.to.contains(&0) {
+            return;
+        }
+        let ([x, weight], all_groups, planes) = (run.operands, &run.groups, &run.part);
+        let (phases, width) = (run.phases::<E>(), 2 * E::LANES);
+        let framed = run.framed();
+        let image = scratch.right.zeroed::<E::Num>(run.image::<E>());
+        run.list::<E>(&phases, &framed, &mut scratch.steps);
+        let of_group = run.planes[0] * run.planes[1] * run.window();
         let (mut filled, mut least_right) = (None, u16::MAX);
-        for first in all_groups.clone().take(self.period) {
-            let weights = self.elements(weight, first % self.period * of_group);
-            let groups = (first..all_groups.end).step_by(self.period);
-            let block = self.block::<E>(groups.len());
+        for first in all_groups.clone().take(run.period) {
+            let weights = run.elements(weight, first % run.period * of_group);
+            let groups = (first..all_groups.end).step_by(run.period);
             for strip in strips(planes.len(), width) {
                 let plane = planes.start + strip.start;
                 let strip = plane..plane + strip.count;
-                let mut part = Part { strip, planes: 0..0, tiny: false, later: None };
-                let mut least = u16::MAX;
-                // Without planes all sums are zero.
-                loop {
-                    part.planes = part.planes.end..self.planes[0].min(part.planes.end + block);
-                    let is_part = block < self.planes[0];
-                    part.later = is_part.then(|| self.after::<E>(weights, &part));
-                    // SAFETY: the caller's contract; there is room for the weights of a strip.
-                    let packed_least =
-                        unsafe { self.pack::<E>(weights, &phases, &part, [buffer, packed]) };
-                    least = least.min(packed_least);
-                    for group in groups.clone() {
-                        if filled != Some(group) {
-                            let of_group = self.planes[0] * self.from[0] * self.from[1];
-                            let from = self.elements(x, group * of_group);
-                            // SAFETY: the caller's contract, and the room of the image.
-                            least_right = unsafe { self.fill::<E>(from, &framed, [buffer, image]) };
-                            filled = Some(group);
-                        }
-                        part.tiny = may_be_subnormal(least, least_right);
-                        let places = [image.cast_const(), packed.cast_const()];
-                        // SAFETY: operands are ready.
-                        unsafe {
-                            self.sum_all::<E>((group, &mut part), &phases, places, scratch, sink)
-                        };
+                let least = run.pack(weights, &phases, &strip, scratch);
+                for group in groups.clone() {
+                    if filled != Some(group) {
+                        let of_group = run.planes[0] * run.from[0] * run.from[1];
+                        let from = run.elements(x, group * of_group);
+                        let sizes = [run.planes[0], run.from[0], run.from[1]];
+                        // SAFETY: the operand is readable, and the room of the image.
+                        least_right = unsafe { framed.fill::<E>(from, sizes, image) };
+                        filled = Some(group);
                     }
-                    if part.planes.end == self.planes[0] {
-                        break;
-                    }
+                    let tiny = may_be_subnormal(least, least_right);
+                    run.sum_all((group, &strip, tiny), &phases, scratch, sink);
                 }
             }
         }
     }
+}
 
-    /// The block of input planes whose weights are packed together: all of them, or as many as stay
-    /// in the first-level cache, if they are used once and would fill the second-level cache.
-    fn block<E: Engine>(&self, groups: usize) -> usize {
-        let all = self.planes[0];
-        let bytes = self.packed::<E>() * size_of::<E::Num>();
-        if groups > 1 || self.most::<E>() < self.to[0] || bytes <= self.cpu.caches.l2 / 2 {
-            return all;
-        }
-        (self.cpu.caches.l1 / 2 / bytes.div_ceil(all).max(1) / 2 * 2).max(2)
-    }
-
-    /// The weights that are packed after those of a part.
-    fn after<E: Engine>(&self, weights: Elements, part: &Part) -> Later {
-        let Part { strip, planes, .. } = part;
-        let is_last = planes.end == self.planes[0];
-        let (plane, from) = if is_last { (0, strip.end) } else { (planes.end, strip.start) };
-        let (window, bytes) = (self.window(), self.dtype.bytes());
-        let of_plane = self.planes[1] * window;
-        let first = weights.moved((plane * of_plane + from * window) as isize).base;
-        let length = strip.len() * window * bytes;
-        let calls = (self.to[0] * self.to[1]).div_ceil(E::SPOTS);
-        let each = (planes.len() * length.div_ceil(LINE)).div_ceil(calls);
-        Later { first, apart: of_plane * bytes, length, at: 0, each }
-    }
-
+impl Phases<'_> {
     /// Elements of an operand from `at` on.
     fn elements(&self, base: *const u8, at: usize) -> Elements {
         Elements { base, dtype: self.dtype, round: None }.moved(at as isize)
@@ -326,31 +254,29 @@ impl Phases<'_> {
         let place = |[row, column]: [usize; 2]| (row * self.to[1] + column) * width;
         to.extend(phases.iter().flat_map(spots).map(|at| place(at) as isize));
     }
+}
 
-    /// Accumulates all phases over the planes of a part, and passes on sums that are complete.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. The image and the part's packed weights must be ready.
-    unsafe fn sum_all<E: Engine>(
+impl<E: Engine> Run<'_, Phases<'_>, E> {
+    /// Computes all phases of a strip of planes, and passes on the sums. The image and the strip's
+    /// packed weights are ready.
+    fn sum_all(
         &self,
-        (group, part): (usize, &mut Part),
+        (group, strip, tiny): (usize, &Range<usize>, bool),
         phases: &[Phase],
-        [image, packed]: [*const E::Num; 2],
         scratch: &mut Scratch,
         sink: &mut Sink<'_>,
     ) {
-        let width = 2 * E::LANES;
-        let (count, numbers) = (part.strip.len(), part.planes.len() / E::DEPTH);
-        let (all, of_planes) =
-            (self.most::<E>().min(self.to[0]) * self.to[1], self.planes[0] / E::DEPTH);
-        let all_steps = seen_by(phases) * of_planes;
+        let packed = scratch.left.room::<E::Num>(self.packed::<E>()).cast_const();
+        let image = scratch.right.room::<E::Num>(self.image::<E>()).cast_const();
+        let (width, block) = (2 * E::LANES, CONTRACT_BLOCK / E::DEPTH);
+        let (count, numbers) = (strip.len(), self.planes[0] / E::DEPTH);
+        let all = self.most::<E>().min(self.to[0]) * self.to[1];
+        let all_steps = seen_by(phases) * numbers;
         let inside = self.framed().inside(image);
         for row in (0..self.to[0]).step_by(self.most::<E>()) {
             let rows = row..self.to[0].min(row + self.most::<E>());
             let n = rows.len() * self.to[1];
             let sums = scratch.sums.room::<E::Num>(n * width + BEHIND);
-            let chains = scratch.chains.room::<E::Num>(n * width + BEHIND);
             let down = self.moves[0];
             // Listed offsets are those of the first rows; these rows are further down.
             let image = inside.wrapping_add(row / down.stride * self.framed().pitch);
@@ -361,73 +287,39 @@ impl Phases<'_> {
                     let at = all_steps + list * all + phase.spots;
                     &scratch.steps[at..at + lines * phase.columns]
                 };
-                let of = [image, weights];
-                let steps =
-                    &scratch.steps[of_planes * phase.before..][..of_planes * phase.positions];
-                // SAFETY: operands are ready, and sums have room.
-                unsafe {
-                    self.sum::<E>((phase, part), of, steps, [0, 1].map(listed), [sums, chains])
-                };
+                let [seen, places] = [0, 1].map(listed);
+                // The last band may have no row of the phase.
+                if seen.is_empty() {
+                    continue;
+                }
+                let steps = &scratch.steps[numbers * phase.before..][..numbers * phase.positions];
+                // A sum without steps is zero.
+                for from in (0..steps.len().max(1)).step_by(block) {
+                    let at = &steps[from..steps.len().min(from + block)];
+                    for some in strips(seen.len(), E::SPOTS) {
+                        let some_of = some.start..some.start + some.count;
+                        let spots = Spots {
+                            image,
+                            columns: &seen[some_of.clone()],
+                            at,
+                            rows: weights.wrapping_add(from * count),
+                            step: count,
+                            from: std::ptr::null(),
+                            out: sums,
+                            places: &places[some_of],
+                            add: from > 0,
+                            tiny,
+                        };
+                        // SAFETY: operands are ready, and sums have room for two vectors each.
+                        unsafe { outer::<E, _>([some.count, count.div_ceil(E::LANES)], &spots) };
+                    }
+                }
             }
-            if part.planes.end == self.planes[0] {
-                // SAFETY: the sums of these planes, and room for them: no chain goes on.
-                unsafe { turn_sums::<E>((sums, width), [count, n], chains) };
-                let first = group * self.planes[1];
-                let planes = first + part.strip.start..first + part.strip.end;
-                sink(planes, rows, chains.cast_const().cast());
-            }
-        }
-    }
-
-    /// Accumulates a phase over the planes of a part, from the image and the part's packed weights.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. The image and the part's packed weights must be ready, and
-    /// sums and chains hold two vectors an element of these rows.
-    unsafe fn sum<E: Engine>(
-        &self,
-        (phase, part): (&Phase, &mut Part),
-        [image, weights]: [*const E::Num; 2],
-        steps: &[isize],
-        [seen, places]: [&[isize]; 2],
-        [sums, chains]: [*mut E::Num; 2],
-    ) {
-        let (count, most) = (part.strip.len(), CONTRACT_BLOCK / E::DEPTH);
-        let [start, end] =
-            [part.planes.start, part.planes.end].map(|plane| plane / E::DEPTH * phase.positions);
-        // The last band may have no row of the phase.
-        if seen.is_empty() {
-            return;
-        }
-        let mut from = start;
-        // A sum without steps is zero.
-        loop {
-            let to = end.min((from / most + 1) * most);
-            let (begins, ends) =
-                (from.is_multiple_of(most), to.is_multiple_of(most) || to == steps.len());
-            for some in strips(seen.len(), E::SPOTS) {
-                let some_of = some.start..some.start + some.count;
-                let spots = Spots {
-                    image,
-                    columns: &seen[some_of.clone()],
-                    at: &steps[from..to],
-                    rows: weights.wrapping_add((from - start) * count),
-                    step: count,
-                    from: if begins { std::ptr::null() } else { chains.cast_const() },
-                    out: if ends { sums } else { chains },
-                    places: &places[some_of],
-                    add: ends && from >= most,
-                    tiny: part.tiny,
-                };
-                part.later.iter_mut().for_each(Later::ask);
-                // SAFETY: the caller's contract.
-                unsafe { outer::<E, _>([some.count, count.div_ceil(E::LANES)], &spots) };
-            }
-            from = to;
-            if from == end {
-                return;
-            }
+            let dense = scratch.chains.room::<E::Num>(n * width + BEHIND);
+            // SAFETY: the sums of these planes, and room for them.
+            unsafe { turn_sums::<E>((sums, width), [count, n], dense) };
+            let first = group * self.planes[1];
+            sink(first + strip.start..first + strip.end, rows, dense.cast_const().cast());
         }
     }
 }
@@ -435,16 +327,4 @@ impl Phases<'_> {
 /// Positions of a window that any phase uses: not all, where the result is smaller than a stride.
 fn seen_by(phases: &[Phase]) -> usize {
     phases.last().map_or(0, |last| last.before + last.positions)
-}
-
-/// The block of weights that is packed together.
-struct Part {
-    /// Planes of the result.
-    strip: Range<usize>,
-    /// Planes of the operand.
-    planes: Range<usize>,
-    /// Sums may be subnormal.
-    tiny: bool,
-    /// What is prefetched while these are multiplied, if more parts follow.
-    later: Option<Later>,
 }

@@ -47,19 +47,8 @@ fn depthwise(dtype: DType, taps: usize, [step, dilation]: [isize; 2], size: [usi
     let all_cpus = Cpu::all();
     let ways = all_cpus.iter().flat_map(|cpu| [(cpu, None), (cpu, Some(side))]);
     for (cpu, beside) in ways {
-        let work = Correlation {
-            cpu,
-            acc: DType::F32,
-            rows: 1,
-            k,
-            a,
-            b,
-            period: CHANNELS,
-            beside,
-            across: None,
-            pairs: false,
-            stored: None,
-        };
+        let work =
+            Correlation { period: CHANNELS, beside, ..images::correlation(cpu, [1, k], [a, b]) };
         let parts = [
             (0..1, 0..lines),
             (1..all - 2, 0..2),

@@ -27,28 +27,6 @@ fn sums_stored_line_by_line_are_those_handed_on() {
     }
 }
 
-/// Contractions of `rows` by `k`, whose sums are passed to the epilogue.
-fn rows_by_image<'a>(
-    cpu: &'a Cpu,
-    [rows, k]: [usize; 2],
-    [a, b]: [Source<'a>; 2],
-    pairs: bool,
-) -> Correlation<'a> {
-    Correlation {
-        cpu,
-        acc: DType::F32,
-        rows,
-        k,
-        a,
-        b,
-        period: 1,
-        beside: None,
-        across: None,
-        pairs,
-        stored: None,
-    }
-}
-
 #[test]
 fn lines_that_overlap_beside_a_gap() {
     // Lines of 40 windows have stride 24, since their ends read zeros alone, and planes have stride
@@ -69,7 +47,7 @@ fn lines_that_overlap_beside_a_gap() {
         let [windows, _] = image.windows();
         let mut scratch = Scratch::default();
         for cpu in &Cpu::all() {
-            let work = rows_by_image(cpu, [m, k], [a, b], false);
+            let work = images::correlation(cpu, [m, k], [a, b]);
             let found =
                 images::handed_on(&work, [(0..1, 0..windows)], &|_| [0; 2], [m, n], &mut scratch);
             for (i, found) in found.iter().enumerate() {
@@ -133,7 +111,8 @@ fn lines_scaled(
     let has_pairs = m > 1 && a.is_bf16() && b.is_bf16() && image.joined().is_some();
     let mut scratch = Scratch::default();
     for cpu in &Cpu::all() {
-        let work = rows_by_image(cpu, [m, k], [a, b], cpu.pairs && has_pairs);
+        let pairs = cpu.pairs && has_pairs;
+        let work = Correlation { pairs, ..images::correlation(cpu, [m, k], [a, b]) };
         let parts = || [0..2, 2..windows];
         let each = parts().map(|part| (0..EXAMPLES, part));
         let found = images::handed_on(&work, each, &at, [EXAMPLES * m, n], &mut scratch);

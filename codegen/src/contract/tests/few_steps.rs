@@ -22,20 +22,8 @@ pub(super) fn few_steps(
     let at = |batch: usize| [(batch % 3 * K) as isize, (batch * 5 * 21) as isize];
     assert!(k >= K, "there is a channel");
     for cpu in &Cpu::all() {
-        let (a, acc) = (left.source(), DType::F32);
-        let work = Correlation {
-            cpu,
-            acc,
-            rows: 1,
-            k: K,
-            a,
-            b,
-            period: 3,
-            beside: None,
-            across: None,
-            pairs: false,
-            stored: None,
-        };
+        let a = left.source();
+        let work = Correlation { period: 3, ..images::correlation(cpu, [1, K], [a, b]) };
         let parts = [0..windows / 3, windows / 3..windows];
         let each = parts.clone().map(|part| (0..SEEN, part));
         let found = images::handed_on(&work, each, &at, [SEEN, n], scratch);

@@ -521,26 +521,19 @@ fn images_have_the_sums_of_windows() {
                 let a = left.source();
                 let joined = super::Image::of(&seen, None).and_then(super::Image::joined);
                 let of_bf16 = m > 1 && a.is_bf16() && b.is_bf16();
-                let work = |cpu| Correlation {
-                    cpu,
-                    acc: DType::F32,
-                    rows: m,
-                    k,
-                    a,
-                    b,
-                    period: 2,
-                    beside: None,
-                    across,
-                    pairs: cpu.pairs && of_bf16 && joined.is_some() && across.is_none(),
-                    stored: None,
-                };
                 let at = |batch: usize| [(batch % 2 * m * k) as isize, 0];
                 for cpu in &Cpu::all() {
+                    let work = Correlation {
+                        period: 2,
+                        across,
+                        pairs: cpu.pairs && of_bf16 && joined.is_some() && across.is_none(),
+                        ..images::correlation(cpu, [m, k], [a, b])
+                    };
                     let middle = windows[0] / 3;
                     let parts = [0..middle, middle..windows[0]];
                     let each = parts.clone().map(|part| (0..3, part));
-                    let found = images::handed_on(&work(cpu), each, &at, [3 * m, n], &mut scratch);
-                    let each = images::stored(&work(cpu), (0..3, parts), &at, n, &mut scratch);
+                    let found = images::handed_on(&work, each, &at, [3 * m, n], &mut scratch);
+                    let each = images::stored(&work, (0..3, parts), &at, n, &mut scratch);
                     assert_eq!(found, each, "stored as they are by {cpu:?}");
                     for (at, bits) in found.into_iter().enumerate() {
                         let (row, column) = (at / n, at % n);
@@ -567,19 +560,10 @@ fn beside(x: &Tensor, b: Source<'_>, all: &[f64], [k, n]: [usize; 2], windows: [
     let at = |batch: usize| [(batch * k) as isize, (batch * 5 * 21) as isize];
     let mut scratch = Scratch::default();
     for cpu in &Cpu::all() {
-        let (a, acc, beside) = (left.source(), DType::F32, Some(side));
         let work = Correlation {
-            cpu,
-            acc,
-            rows: 1,
-            k,
-            a,
-            b,
             period: SEEN,
-            beside,
-            across: None,
-            pairs: false,
-            stored: None,
+            beside: Some(side),
+            ..images::correlation(cpu, [1, k], [left.source(), b])
         };
         let parts = [0..3, 3..SEEN].into_iter();
         let parts = parts.flat_map(|some| windows.clone().map(|windows| (some.clone(), windows)));

@@ -1,7 +1,7 @@
 //! Depthwise weight gradients have the bits of their definition.
 
 use super::super::{
-    Axis, Bound, Cpu, LinesOfWindows, MOST_BOUNDS, OverLines, Scratch, Seen, Source,
+    Axis, Bound, Cpu, Driver, LinesOfWindows, MOST_BOUNDS, OverLines, Scratch, Seen, Source,
 };
 use super::{Tensor, sum};
 use std::ops::Range;
@@ -102,10 +102,10 @@ fn over_lines(moves: Moves, (dtype, round): (DType, Option<DType>), acc: DType) 
     };
     let mut scratch = Scratch::default();
     for cpu in &Cpu::all() {
-        let work = OverLines { cpu, acc, a, b, lines: &of };
         let mut run = |own: Range<usize>| {
-            let mut sink = |windows: Range<usize>, _: Range<usize>, sums: *const u8| {
-                let window = windows.start;
+            let mut sink = |rows: Range<usize>, _: Range<usize>, sums: *const u8| {
+                assert_eq!(rows.len(), own.len());
+                let window = rows.start / CHANNELS;
                 for (i, channel) in own.clone().enumerate() {
                     for tap in 0..9 {
                         let sum = sums.wrapping_add((i * 9 + tap) * acc.bytes());
@@ -123,8 +123,10 @@ fn over_lines(moves: Moves, (dtype, round): (DType, Option<DType>), acc: DType) 
                     }
                 }
             };
+            let (part, count) = (own.clone(), CHANNELS);
+            let work = OverLines { cpu, acc, a, b, lines: &of, at: &at, part, count };
             // SAFETY: the tests' tensors hold what their strides span.
-            unsafe { work.run(own.clone(), &at, &mut scratch, &mut sink) };
+            unsafe { work.run(&mut scratch, &mut sink) };
         };
         run(0..1);
         run(1..CHANNELS);

@@ -18,20 +18,10 @@ fn compare(
     scratch: &mut Scratch,
 ) {
     for cpu in &Cpu::all() {
-        let (acc, pairs) = (DType::F32, cpu.pairs);
-        let (period, beside, stored) = (1, None, None);
         let work = Correlation {
-            cpu,
-            acc,
-            rows: m,
-            k,
-            a,
-            b,
-            period,
-            beside,
             across: (m == ACROSS).then_some([0, m]),
-            pairs,
-            stored,
+            pairs: cpu.pairs,
+            ..images::correlation(cpu, [m, k], [a, b])
         };
         let parts = [0..windows / 3, windows / 3..windows].map(|part| (0..1, part));
         let found = images::handed_on(&work, parts, &|_| [0, 0], [m, n], scratch);

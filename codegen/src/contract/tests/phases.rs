@@ -1,6 +1,6 @@
 //! Transposed convolutions of several channels have the bits of their definition, for any blocking.
 
-use super::super::{Cpu, Phases, Scratch};
+use super::super::{Cpu, Driver, Phases, Scratch};
 use super::{Tensor, sum};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::Moves;
@@ -70,7 +70,6 @@ fn transposed(
         sum(acc, of_x * seen, left_of, right_of)
     };
     for cpu in &Cpu::all() {
-        let work = Phases { cpu, dtype, period: 1, planes: [of_x, of_result], from, to, moves };
         let mut found = 0;
         let mut hand = |planes: std::ops::Range<usize>,
                         of: std::ops::Range<usize>,
@@ -94,10 +93,20 @@ fn transposed(
                 found += 1;
             }
         };
-        let operands = [x.bytes.as_ptr(), weight.bytes.as_ptr()];
-        let all = (0..groups, 0..of_result);
+        let work = Phases {
+            cpu,
+            dtype,
+            period: 1,
+            planes: [of_x, of_result],
+            from,
+            to,
+            moves,
+            operands: [x.bytes.as_ptr(), weight.bytes.as_ptr()],
+            groups: 0..groups,
+            part: 0..of_result,
+        };
         // SAFETY: the CPU is this one, and operands have elements for all groups.
-        unsafe { work.run(operands, all, &mut Scratch::default(), &mut hand) };
+        unsafe { work.run(&mut Scratch::default(), &mut hand) };
         assert_eq!(found, groups * of_result * height * width);
     }
 }

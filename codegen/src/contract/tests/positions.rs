@@ -1,7 +1,8 @@
 //! Weight gradients, contractions over positions, have the bits of their definition.
 
 use super::super::{
-    Axis, Bound, Channels, Cpu, Kept, Positions, Scratch, Seen, Source, can_be_shared, shared_bytes,
+    Axis, Bound, Channels, Cpu, Driver, Positions, Scratch, Seen, Source, Split, can_be_shared,
+    shared_bytes,
 };
 use super::{Tensor, sum};
 use std::ops::Range;
@@ -137,7 +138,21 @@ fn gradients_of_weights_have_the_sums_of_windows() {
                     Cpu::all().iter().flat_map(|cpu| [(cpu, left.source()), (cpu, apart)])
                 {
                     let acc = DType::F32;
-                    let work = Positions { cpu, acc, a, b, channels: &channels, is_traded: false };
+                    let all = Positions {
+                        cpu,
+                        acc,
+                        a,
+                        b,
+                        at: &|_| [0; 2],
+                        channels: &channels,
+                        is_traded: false,
+                        batches: 0..1,
+                        rows: 0..m,
+                        part: 0..channels.count,
+                        m,
+                        k,
+                        split: None,
+                    };
                     let mut found = vec![None; m * n];
                     let check = |found: &mut Vec<Option<u32>>| {
                         for (at, want) in want.iter().enumerate() {
@@ -149,13 +164,14 @@ fn gradients_of_weights_have_the_sums_of_windows() {
                         taken(&mut found, n, [rows, columns], sums)
                     };
                     let (rows, middle) = (m / 3, channels.count / 2);
-                    for (rows, of) in [
+                    for (rows, part) in [
                         (0..rows, 0..channels.count),
                         (rows..m, 0..middle),
                         (rows..m, middle..channels.count),
                     ] {
+                        let work = Positions { rows, part, ..all.clone() };
                         // SAFETY: the tests' tensors hold what their strides span.
-                        unsafe { work.run((rows, of), k, &mut scratch, &mut hand) };
+                        unsafe { work.run(&mut scratch, &mut hand) };
                     }
                     check(&mut found);
                     let blocks = k.div_ceil(CONTRACT_BLOCK);
@@ -163,19 +179,23 @@ fn gradients_of_weights_have_the_sums_of_windows() {
                     for first in (1..blocks).filter(|_| can_be_shared) {
                         let bytes = shared_bytes([m, n], acc, blocks - first);
                         let mut sums = vec![f32::NAN; bytes / size_of::<f32>()];
-                        let kept = Kept { sums: sums.as_mut_ptr().cast(), first };
+                        let sums = sums.as_mut_ptr().cast();
+                        let split = |steps| {
+                            let split = Some(Split { steps, sums, first, threads: 2 });
+                            Positions { split, ..all.clone() }
+                        };
                         for part in [first..blocks, 0..first] {
                             let steps =
                                 part.start * CONTRACT_BLOCK..k.min(part.end * CONTRACT_BLOCK);
                             // SAFETY: as above; there is room for the sums.
-                            unsafe { work.share([m, k], steps, kept, &mut scratch) };
+                            unsafe { split(steps).run(&mut scratch, &mut |_, _, _| {}) };
                         }
                         let mut hand =
                             |rows: Range<usize>, columns: Range<usize>, sums: *const u8| {
                                 taken(&mut found, n, [rows, columns], sums)
                             };
                         // SAFETY: the sums of all steps are there.
-                        unsafe { work.merge([m, k], kept, &mut scratch, &mut hand) };
+                        unsafe { split(0..0).run(&mut scratch, &mut hand) };
                         check(&mut found);
                     }
                 }
@@ -198,8 +218,15 @@ fn odd_lines_are_multiplied_in_pairs() {
             acc: DType::F32,
             a: left.source(),
             b,
+            at: &|_| [0; 2],
             channels: &channels,
             is_traded: false,
+            batches: 0..1,
+            rows: 0..8,
+            part: 0..2,
+            m: 8,
+            k,
+            split: None,
         };
         assert_eq!(work.in_pairs(), cpu.pairs, "{cpu:?}");
     }
