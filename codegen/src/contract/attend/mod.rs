@@ -14,12 +14,12 @@ mod real;
 pub(crate) use operands::{Dropped, Place};
 pub(crate) use problem::{Gradients, Problem, QUERIES, Unit};
 
+use super::driver::Run;
 use super::engines::with_engine;
-use super::micro::Engine;
 use super::schedule::{Chosen, Load, Schedule};
 use crate::machine::InstructionSet;
 use panels::{Left, Panels, panel_room, product, weighed};
-use problem::{Memory, SCORES, taken};
+use problem::{SCORES, carve, taken};
 use real::Real;
 use smallvec::smallvec;
 use tracecast_ir::DType;
@@ -28,8 +28,8 @@ use tracecast_ir::kernel::attention::{Extents, KEYS, Pass};
 /// Workspace of a unit, counted in f64.
 pub(crate) fn numbers(extents: &Extents<usize>, pass: Pass, dtype: DType) -> usize {
     let numbers = match pass {
-        Pass::Forward => forward::numbers(extents),
-        Pass::Backward => backward::numbers(extents),
+        Pass::Forward => taken(&forward::pieces(extents)),
+        Pass::Backward => taken(&backward::pieces(extents)),
     };
     if dtype == DType::F64 { numbers } else { numbers.div_ceil(2) }
 }
@@ -53,19 +53,10 @@ pub(crate) unsafe fn attend(problem: &Problem<'_>, unit: &Unit, memory: &mut [f6
     };
     with_engine!(problem.cpu, dtype, false, E => {
         // SAFETY: the caller's contract.
-        unsafe { run::<E>(problem, unit, Real::all(memory)) }
+        let run = unsafe { Run::<Problem<'_>, E>::new(problem) };
+        match problem.pass {
+            Pass::Forward => run.forward(unit, Real::all(memory)),
+            Pass::Backward => run.backward(unit, Real::all(memory)),
+        }
     });
-}
-
-/// # Safety
-///
-/// The CPU must be the engine's. Operands must be readable and results writable for the sizes, and
-/// nobody else may use the results of the unit.
-unsafe fn run<E: Engine<Num: Real>>(problem: &Problem<'_>, unit: &Unit, memory: &mut [E::Num]) {
-    let run = match problem.pass {
-        Pass::Forward => forward::run::<E>,
-        Pass::Backward => backward::run::<E>,
-    };
-    // SAFETY: the caller's contract.
-    unsafe { run(problem, unit, memory) }
 }

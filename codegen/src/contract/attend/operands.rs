@@ -123,8 +123,14 @@ impl Place {
                 let step = self.strides[3] * self.dtype.bytes() as isize;
                 for (i, to) in to.iter_mut().enumerate() {
                     let element = from.wrapping_offset(i as isize * step);
+                    if self.dtype == DType::Bool {
+                        // SAFETY: the caller's contract.
+                        let is_seen = unsafe { element.read() } != 0;
+                        *to = if is_seen { N::ZERO } else { N::NEVER };
+                        continue;
+                    }
                     // SAFETY: the caller's contract.
-                    *to = unsafe { number(self.dtype, element) };
+                    *to = unsafe { N::read(self.dtype, element) };
                 }
             }
         }
@@ -150,16 +156,4 @@ impl Place {
 /// True if all are finite. Groups of fixed size vectorise; a loop that may end anywhere does not.
 fn all_finite<N: Real>(numbers: &[N]) -> bool {
     numbers.chunks(1024).all(|some| some.iter().fold(true, |all, x| all & x.is_finite()))
-}
-
-/// # Safety
-///
-/// `at` must be readable for an element of that dtype.
-unsafe fn number<N: Real>(dtype: DType, at: *const u8) -> N {
-    if dtype != DType::Bool {
-        // SAFETY: the caller's contract.
-        return unsafe { N::read(dtype, at) };
-    }
-    // SAFETY: the caller's contract.
-    if unsafe { at.read() } == 0 { N::NEVER } else { N::ZERO }
 }

@@ -1,8 +1,11 @@
 //! [`Problem`]: the arguments of attention, how threads share it, and the workspace of a thread.
 
+use super::super::driver::Run;
+use super::super::micro::Engine;
 use super::operands::{Dropped, Place};
+use super::real::Real;
 use crate::machine::{Cpu, InstructionSet};
-use crate::routines::Tiles;
+use crate::routines::{ROW, Scoring, Tiles};
 use std::ops::Range;
 use tracecast_ir::kernel::attention::{Extents, KEYS, LANES, Pass};
 
@@ -82,19 +85,50 @@ impl Problem<'_> {
     }
 }
 
-/// A bump allocator over the workspace.
-pub(super) struct Memory<'a, N>(pub(super) &'a mut [N]);
-
-impl<'a, N> Memory<'a, N> {
-    pub(super) fn take(&mut self, count: usize) -> &'a mut [N] {
-        let all = std::mem::take(&mut self.0);
-        let (taken, rest) = all.split_at_mut(count.next_multiple_of(LANES));
-        self.0 = rest;
-        taken
-    }
+/// Cuts pieces of these sizes off the workspace, in numbers.
+pub(super) fn carve<N, const P: usize>(mut all: &mut [N], pieces: [usize; P]) -> [&mut [N]; P] {
+    pieces.map(|count| {
+        let (piece, rest) = std::mem::take(&mut all).split_at_mut(count.next_multiple_of(LANES));
+        all = rest;
+        piece
+    })
 }
 
-/// The numbers that [`Memory::take`] takes for pieces of these sizes.
+/// The numbers that [`carve`] takes for pieces of these sizes.
 pub(super) fn taken(pieces: &[usize]) -> usize {
     pieces.iter().map(|count| count.next_multiple_of(LANES)).sum()
+}
+
+/// The mask and the dropout factors of some keys.
+pub(super) struct Near<'a, N> {
+    pub(super) mask: &'a mut [N],
+    pub(super) kept: &'a mut [N],
+}
+
+impl<E: Engine<Num: Real>> Run<'_, Problem<'_>, E> {
+    /// How scores of a query and of `block` keys from `first` on become weights.
+    pub(super) fn scoring<'n>(
+        &self,
+        [batch, at, query]: [usize; 3],
+        (first, block): (usize, usize),
+        near: &'n mut Near<'_, E::Num>,
+    ) -> Scoring<'n, E::Num> {
+        let padded = block.next_multiple_of(ROW);
+        if let Some(of) = &self.mask {
+            // SAFETY: operands are readable.
+            unsafe {
+                of.row(self.tiles(), [batch, at, query, first], &mut near.mask[..block]);
+            };
+        }
+        if let Some(drop) = &self.drop {
+            drop.factors([batch, at, query], first, &mut near.kept[..block]);
+        }
+        Scoring {
+            scale: E::Num::of(self.scale),
+            mask: self.mask.map(|_| &near.mask[..padded]),
+            seen: self.seen(query + 1).saturating_sub(first).min(block),
+            kept: self.drop.map(|_| &near.kept[..padded]),
+            dtype: self.operands[0].dtype,
+        }
+    }
 }

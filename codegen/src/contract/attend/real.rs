@@ -8,7 +8,7 @@ use tracecast_ir::DType;
 use tracecast_ir::kernel::math;
 
 /// Numbers that attention is computed in.
-pub(super) trait Real:
+pub(in crate::contract) trait Real:
     Wider + PartialEq + Mul<Output = Self> + Div<Output = Self> + AddAssign + MulAssign
 {
     const ONE: Self;
@@ -43,27 +43,33 @@ pub(super) trait Real:
     );
 }
 
+macro_rules! arithmetic {
+    ($num:ident, $log:path) => {
+        const ONE: $num = 1.0;
+        const NEVER: $num = $num::NEG_INFINITY;
+
+        fn of(x: f64) -> $num {
+            x as $num
+        }
+
+        #[inline(always)]
+        fn mul_add(self, b: $num, c: $num) -> $num {
+            $num::mul_add(self, b, c)
+        }
+
+        fn log(self) -> $num {
+            $log(self)
+        }
+
+        #[inline(always)]
+        fn is_finite(self) -> bool {
+            $num::is_finite(self)
+        }
+    };
+}
+
 impl Real for f32 {
-    const ONE: f32 = 1.0;
-    const NEVER: f32 = f32::NEG_INFINITY;
-
-    fn of(x: f64) -> f32 {
-        x as f32
-    }
-
-    #[inline(always)]
-    fn mul_add(self, b: f32, c: f32) -> f32 {
-        f32::mul_add(self, b, c)
-    }
-
-    fn log(self) -> f32 {
-        math::log(self)
-    }
-
-    #[inline(always)]
-    fn is_finite(self) -> bool {
-        f32::is_finite(self)
-    }
+    arithmetic!(f32, math::log);
 
     fn all(memory: &mut [f64]) -> &mut [f32] {
         // SAFETY: any bits of an f64 are two f32.
@@ -95,26 +101,7 @@ impl Real for f32 {
 }
 
 impl Real for f64 {
-    const ONE: f64 = 1.0;
-    const NEVER: f64 = f64::NEG_INFINITY;
-
-    fn of(x: f64) -> f64 {
-        x
-    }
-
-    #[inline(always)]
-    fn mul_add(self, b: f64, c: f64) -> f64 {
-        f64::mul_add(self, b, c)
-    }
-
-    fn log(self) -> f64 {
-        math::log_f64(self)
-    }
-
-    #[inline(always)]
-    fn is_finite(self) -> bool {
-        f64::is_finite(self)
-    }
+    arithmetic!(f64, math::log_f64);
 
     fn all(memory: &mut [f64]) -> &mut [f64] {
         memory
