@@ -32,12 +32,13 @@ pub(super) unsafe fn pack<E: Engine, N: Numbers>(
         return u16::MAX;
     }
     // SAFETY: the caller's contract.
-    unsafe { E::run(Pack { lines: *lines, second, count, k, dst, ld, kind: PhantomData::<N> }) }
+    unsafe { E::run(Pack { lines, second, count, k, dst, ld, kind: PhantomData::<N> }) }
 }
 
 /// The arguments of [`pack`].
-struct Pack<N> {
-    lines: Lines,
+struct Pack<'a, N> {
+    /// By reference: a copy would wait for the stores of its fields.
+    lines: &'a Lines,
     second: Option<isize>,
     count: usize,
     k: usize,
@@ -46,7 +47,7 @@ struct Pack<N> {
     kind: PhantomData<N>,
 }
 
-impl<N: Numbers> Microkernel for Pack<N> {
+impl<N: Numbers> Microkernel for Pack<'_, N> {
     type Out = u16;
 
     #[inline(always)]
@@ -91,7 +92,7 @@ fn prefetch<N: Numbers>(at: *const u8) {
 }
 
 /// Methods return least magnitudes by value: a reference would keep them in memory.
-impl<N: Numbers> Pack<N> {
+impl<N: Numbers> Pack<'_, N> {
     /// The mask of numbers that are stored at `to`: a whole vector if it ends by `end`. Behind them
     /// others are written later.
     #[inline(always)]
