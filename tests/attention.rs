@@ -1,4 +1,6 @@
 //! Attention: compiled against interpreted, bit by bit, and both against plain mathematics.
+//!
+//! `TRACECAST_ATTENTION_PROGRAMS` sets how many random calls are compared.
 
 mod support;
 
@@ -125,7 +127,8 @@ fn compiled_attention_agrees_with_the_interpreter() {
     let cpus = support::cpus();
     let mut dice = Dice::new(11);
     let mut failures = Vec::new();
-    for round in 0..60 {
+    let count = std::env::var("TRACECAST_ATTENTION_PROGRAMS").ok();
+    for round in 0..count.and_then(|count| count.parse().ok()).unwrap_or(60) {
         let case = Case::random(&mut dice);
         let (reference, fused) =
             support::lowered(case.program()).unwrap_or_else(|e| panic!("{case:?}: {e}"));

@@ -53,13 +53,15 @@ impl<N: Numbers> Microkernel for Pack<'_, N> {
     #[inline(always)]
     unsafe fn run(self) -> u16 {
         let is_along = self.lines.along == 1 && self.second.is_none();
+        // Squares of eight lanes are stored whole: a few steps would spill past their lines.
+        let are_enough = N::Vector::LANES == MOST_LANES || self.k >= N::Vector::LANES;
         N::least(match self.lines.across {
             // SAFETY: the caller's contract.
             _ if is_along && [self.count, self.ld] == [1, 1] => unsafe { self.line() },
             // SAFETY: the caller's contract.
             1 => unsafe { self.neighbours::<1>() },
             // SAFETY: the caller's contract.
-            _ if is_along => unsafe { self.squares() },
+            _ if is_along && are_enough => unsafe { self.squares() },
             // SAFETY: the caller's contract.
             2 => unsafe { self.neighbours::<2>() },
             // SAFETY: the caller's contract.
