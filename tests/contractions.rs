@@ -206,7 +206,7 @@ fn random_products_and_convolutions_have_the_bits_of_the_interpreter() {
     let cpus = support::cpus();
     let mut failures = Vec::new();
     let first = setting("TRACECAST_RANDOM_SEED", 0);
-    for seed in first..first + setting("TRACECAST_RANDOM_PROGRAMS", 60) {
+    for seed in first..first + setting("TRACECAST_RANDOM_PROGRAMS", 200) {
         let (what, graph) = case(&mut Dice::new(seed));
         let inputs = support::inputs(&graph, seed);
         let lowered =

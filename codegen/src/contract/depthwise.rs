@@ -54,7 +54,7 @@ impl Correlation<'_> {
         let sums = together(all, each, windows).saturating_mul(windows * each);
         Workspace {
             left: size.saturating_mul(self.period.min(batches)),
-            filled: zeros(image),
+            filled: zeros(image)[0],
             chains: sums.saturating_mul(MOST_PLANES),
             ..Workspace::default()
         }
@@ -72,7 +72,8 @@ impl<E: Engine> Run<'_, Correlation<'_>, E> {
         let together = together(all, each, lines.len());
         let there = [down.places(), across.places()];
         let bytes = from.dtype.bytes() as isize;
-        let zeros = scratch.filled.zeroed::<f32>(zeros(&image));
+        let [count, before] = zeros(&image);
+        let zeros = scratch.filled.zeroed::<f32>(count).wrapping_add(before);
         let size = room::<Avx2F32>(1, 1, self.k);
         let packed = scratch.left.room::<f32>(size * self.period.min(batches.len()));
         // A negative dilation goes through rows from the last one on.
@@ -173,10 +174,13 @@ impl<E: Engine> Run<'_, Correlation<'_>, E> {
     }
 }
 
-/// Zeros that stand for a row of padding, and for what vectors read past it.
-fn zeros(image: &Image) -> usize {
-    let row = image.depthwise().map_or(0, |[_, across]| across.places().end.max(0) as usize);
-    image.place_by_place().line().max(row + BEHIND)
+/// Zeros that stand for a row of padding, with what vectors read past it; and how many of them are
+/// before place zero, where an axis without bounds begins.
+fn zeros(image: &Image) -> [usize; 2] {
+    let places = image.depthwise().map_or(0..0, |[_, across]| across.places());
+    let before = places.start.min(0).unsigned_abs();
+    let row = places.end.max(0) as usize;
+    [before + image.place_by_place().line().max(row + BEHIND), before]
 }
 
 /// Batches per call of the epilogue: only sums of all windows are contiguous across batches.
