@@ -149,13 +149,12 @@ fn compiled_attention_agrees_with_the_interpreter() {
         }
         let wanted =
             support::expected(&reference, &inputs).unwrap_or_else(|e| panic!("{case:?}: {e}"));
-        for (cpu, device) in &cpus {
-            let found = support::computed(&fused, device.clone(), &inputs)
-                .unwrap_or_else(|e| panic!("{case:?} on {cpu}: {e}"));
-            if let Some(difference) = support::difference(&found, &wanted) {
-                failures.push(format!("{case:?} on {cpu}: {difference}"));
-            }
-        }
+        failures.extend(support::differences(
+            &format!("{case:?}"),
+            &cpus,
+            (&fused, &inputs),
+            &wanted,
+        ));
     }
     assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
 }

@@ -157,6 +157,23 @@ pub fn computed(
     Ok(Outputs { outputs, updates })
 }
 
+/// For each device that fails or computes something else: what `case` differs by there.
+pub fn differences(
+    case: &str,
+    devices: &[(String, Arc<dyn Device>)],
+    (fused, inputs): (&Verified, &HashMap<String, Value>),
+    wanted: &Outputs,
+) -> Vec<String> {
+    let on = |(name, device): &(String, Arc<dyn Device>)| {
+        let why = match computed(fused, device.clone(), inputs) {
+            Ok(found) => difference(&found, wanted)?,
+            Err(why) => why,
+        };
+        Some(format!("{case} on {name}: {why}"))
+    };
+    devices.iter().filter_map(on).collect()
+}
+
 /// The first difference between two runs, any two NaNs being equal.
 pub fn difference(found: &Outputs, wanted: &Outputs) -> Option<String> {
     let all = |o: &Outputs| -> Vec<(String, Value)> {

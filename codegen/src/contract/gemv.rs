@@ -36,8 +36,8 @@ impl Work<'_> {
     fn is_along<E: Gemv>(&self, b: &Lines) -> bool {
         let [rows, columns] = [&self.rows, &self.cols].map(|range| range.len());
         let fits = rows <= E::VECTORS.len() && columns >= E::COLUMNS && 2 * self.k >= E::LANES;
-        let is_row_by_row = self.a.in_memory().is_none_or(|a| a.along == 1);
-        let fits = fits && (is_row_by_row || columns >= ENOUGH_COLUMNS * rows);
+        let is_along_k = self.a.in_memory().is_none_or(|a| a.along == 1);
+        let fits = fits && (is_along_k || columns >= ENOUGH_COLUMNS * rows);
         let fits = fits && !is_without(Choice::Gemv);
         fits && b.along == 1 && b.round.is_none() && E::transposes(b.dtype)
     }
