@@ -25,8 +25,8 @@ const COLUMNS: usize = TAPS * TAPS;
 /// Elements that packing may write past its end.
 const BEHIND: usize = 8;
 
-/// Least windows and elements per row: they fill the widest vectors.
-const SOME: usize = 16;
+/// The fewest steps that AVX2 packs as squares.
+const SQUARE: usize = 8;
 
 /// View of operands whose first batch axis is the windows of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub(crate) struct LinesOfWindows {
     seen: Seen,
     /// Rows of windows in a channel, and windows per row.
     counts: [usize; 2],
+    /// Elements in the shorter of both operands' rows.
+    shortest: usize,
     /// Planes along `k`, and their strides in both operands, in elements.
     planes: usize,
     next: [isize; 2],
@@ -81,16 +83,16 @@ impl LinesOfWindows {
         let [high, wide] = image.of_plane()?;
         let counts = [high.count, wide.count];
         let is_whole = counts == [down.extent, across.extent] && wide.taps == TAPS;
-        let is_wide = wide.count >= SOME && wide.places().len() >= SOME;
-        let is_forward = high.dilation == 1 && wide.dilation == 1;
-        let (next, apart) = ([next_left, next], [apart, wide.stride]);
-        (is_whole && is_wide && is_forward).then_some(LinesOfWindows {
+        let shortest = wide.count.min(wide.places().len());
+        let is_forward = [high.dilation, wide.dilation] == [1; 2];
+        (is_whole && shortest > 0 && is_forward).then_some(LinesOfWindows {
             seen,
             counts,
+            shortest,
             planes,
-            next,
+            next: [next_left, next],
             along,
-            apart,
+            apart: [apart, wide.stride],
         })
     }
 }
@@ -111,9 +113,6 @@ pub(crate) struct OverLines<'a> {
     pub(crate) count: usize,
 }
 
-/// A plane of an operand: address of position zero, and row stride in bytes.
-type Plane = (*const u8, isize);
-
 impl OverLines<'_> {
     fn operands(&self) -> [Elements; 2] {
         [self.a, self.b].map(|source| match source {
@@ -126,9 +125,8 @@ impl OverLines<'_> {
     /// True if planes are read in place: contiguous rows, in one dtype that the engine reads.
     fn is_read_in_place<E: Engine>(&self) -> bool {
         let [a, b] = self.operands();
-        let is_read =
-            a.dtype == b.dtype && [a.round, b.round] == [None; 2] && E::Singly::sweeps(a.dtype);
-        is_read && self.lines.apart == [1; 2]
+        let is_same = a.dtype == b.dtype && [a.round, b.round] == [None; 2];
+        is_same && self.lines.apart == [1; 2] && E::Singly::sweeps(a.dtype, self.lines.shortest)
     }
 }
 
@@ -162,7 +160,7 @@ impl OnEngine for OverLines<'_> {
         Workspace {
             left: plane(lines, windows),
             right: plane(down.len(), across.len()),
-            filled: windows.saturating_mul(COLUMNS * (1 + count)).saturating_add(BEHIND),
+            filled: windows.max(SQUARE).saturating_mul(COLUMNS * count + BEHIND),
             chains: sums,
             sums,
             ..Workspace::default()
@@ -170,8 +168,9 @@ impl OnEngine for OverLines<'_> {
     }
 
     fn run_with<E: Engine>(run: Run<'_, Self, E>, scratch: &mut Scratch, sink: &mut Sink<'_>) {
-        let LinesOfWindows { ref seen, counts: [lines, windows], planes, next, along, apart } =
-            *run.lines;
+        let LinesOfWindows {
+            ref seen, counts: [lines, windows], planes, next, along, apart, ..
+        } = *run.lines;
         let image = Image::of(seen, None).expect("as it was");
         let [down, across] = image.of_plane().expect("as it was");
         let there = [down.places(), across.places()];
@@ -183,9 +182,9 @@ impl OnEngine for OverLines<'_> {
         let strips = Strip::all(across.first, &there[1], [windows, across.step, E::LANES]);
         let sums = scratch.sums.room::<E::Num>(COLUMNS * ld);
         let chains = scratch.chains.room::<E::Num>(COLUMNS * ld);
-        let count = windows * COLUMNS;
-        let dense = scratch.filled.room::<E::Num>(count * (1 + run.part.len()) + BEHIND);
-        let all_sums = dense.wrapping_add(count + BEHIND);
+        let next_window = COLUMNS * run.part.len() + BEHIND;
+        let steps = ld.min(windows.max(SQUARE));
+        let all = scratch.filled.room::<E::Num>(steps * next_window);
         for line in run.part.clone() {
             let first = (run.at)(line);
             // SAFETY: within the room.
@@ -193,7 +192,8 @@ impl OnEngine for OverLines<'_> {
             for plane in 0..planes {
                 let [a, b] = [0, 1].map(|i| operands[i].moved(first[i] + plane as isize * next[i]));
                 let b = b.moved(image.origin);
-                let ((from, line), (base, row)): (Plane, Plane) = if is_read {
+                // Addresses of the first line and of position zero, and row strides in bytes.
+                let ((from, line), (base, row)) = if is_read {
                     ((a.base, along * bytes), (b.base, down.stride * bytes))
                 } else {
                     let a = a.lines(apart[0], along);
@@ -243,18 +243,12 @@ impl OnEngine for OverLines<'_> {
             }
             let sums = Elements { base: sums.cast_const().cast(), dtype: run.acc, round: None };
             let sums = sums.lines(ld as isize, 1);
-            // SAFETY: the sums, and room for them.
-            unsafe { E::Singly::pack(&sums, COLUMNS, windows, dense, COLUMNS) };
-            for window in 0..windows {
-                let to = all_sums
-                    .wrapping_add((window * run.part.len() + line - run.part.start) * COLUMNS);
-                let from = dense.wrapping_add(window * COLUMNS).cast_const();
-                // SAFETY: the sums of a window, and their place.
-                unsafe { to.copy_from_nonoverlapping(from, COLUMNS) };
-            }
+            let to = all.wrapping_add((line - run.part.start) * COLUMNS);
+            // SAFETY: the sums, and room for them. What is written behind them is written later.
+            unsafe { E::Singly::pack(&sums, COLUMNS, steps, to, next_window) };
         }
         for window in 0..windows {
-            let sums = all_sums.wrapping_add(window * run.part.len() * COLUMNS).cast_const().cast();
+            let sums = all.wrapping_add(window * next_window).cast_const().cast();
             let first = window * run.count;
             sink(first + run.part.start..first + run.part.end, 0..COLUMNS, sums);
         }

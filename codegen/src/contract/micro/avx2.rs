@@ -311,6 +311,7 @@ impl Elementwise for Avx2F32 {
     type Same = Same;
     const HAS_MANY: bool = false;
     const ALTERNATES_BF16: bool = true;
+    const BF16_ROW: usize = 8;
 }
 
 /// f64 with AVX2 and FMA.

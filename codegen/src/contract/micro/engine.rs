@@ -136,8 +136,12 @@ pub(in crate::contract) trait Elementwise:
     /// often costs little, and the workspace stays small.
     const FILLS_CACHES: bool = true;
 
-    /// True if a depthwise weight gradient reads elements of that dtype.
-    fn sweeps(dtype: DType) -> bool {
-        dtype == Self::Num::DTYPE || dtype == DType::BF16 && Self::reads(dtype)
+    /// The shortest row of bf16 that a depthwise weight gradient reads in place.
+    const BF16_ROW: usize = 1;
+
+    /// True if a depthwise weight gradient reads rows of that many elements in place.
+    fn sweeps(dtype: DType, row: usize) -> bool {
+        let is_bf16 = dtype == DType::BF16 && Self::reads(dtype) && row >= Self::BF16_ROW;
+        dtype == Self::Num::DTYPE || is_bf16
     }
 }

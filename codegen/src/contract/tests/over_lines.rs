@@ -34,6 +34,11 @@ fn lines_of_windows_have_the_sums_of_their_chains() {
         ([9, 50], [4, 24], 2, [0, 0]),
         ([8, 56], [4, 28], 2, [1, 1]),
         ([11, 41], [6, 21], 2, [1, 1]),
+        // Lines that are shorter than a vector, and rows as short as a window.
+        ([7, 7], [7, 7], 1, [1, 1]),
+        ([14, 14], [7, 7], 2, [1, 1]),
+        ([5, 3], [5, 2], 1, [1, 0]),
+        ([4, 1], [4, 3], 1, [1, 2]),
         // Padding that differs by axis, and lines and windows that read nothing else.
         ([2, 17], [9, 40], 1, [3, 11]),
         ([3, 16], [8, 40], 2, [7, 35]),

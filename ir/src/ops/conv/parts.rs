@@ -17,9 +17,6 @@ use crate::{DType, Shape, Size, TensorType, Var};
 /// From this number of channels of a group's result on, vectors across them pay.
 const SOME_PLANES: i64 = 16;
 
-/// Windows of a row from which on they fill vectors.
-const SOME_WINDOWS: i64 = 16;
-
 /// How windows move.
 #[derive(Clone, Debug)]
 pub(super) struct Moves<'a> {
@@ -114,13 +111,12 @@ pub(super) fn weight_gradient<'t>(
 }
 
 /// True if each window of a line has sums of its own in the gradient of a weight: of depthwise
-/// convolutions whose windows are three by three positions, no more than two apart, and enough of
-/// them in a line.
+/// convolutions whose windows are three by three positions, and no more than two apart. No size
+/// decides: so a size that is a name has the bits of its number.
 fn is_by_line(x: Var<'_>, dy: Var<'_>, kernel: &[i64], moves: &Moves<'_>) -> bool {
     let is_depthwise = x.size(1) != 1 && x.size(2) == 1 && dy.size(2) == 1;
     let is_near = matches!(moves.stride, [1, 1] | [2, 2]) && moves.dilation == [1, 1];
-    let is_long = || dy.size(4).number().is_some_and(|windows| windows >= SOME_WINDOWS);
-    is_depthwise && kernel == [3, 3] && is_near && is_long() && dy.dtype().is_float()
+    is_depthwise && kernel == [3, 3] && is_near && dy.dtype().is_float()
 }
 
 /// As [`weight_gradient`], where the sums of a window in a line go through examples and lines, and
