@@ -3,51 +3,25 @@
 //! Even and odd columns of a row see contiguous elements, so they are computed apart and stored
 //! interleaved. Vectors write past the end of a row; the next row overwrites that.
 
-use super::driver::{OnEngine, Run};
-use super::framed::Framed;
+use super::driver::Run;
 #[cfg(target_arch = "x86_64")]
 use super::micro::SHORT;
 use super::micro::alternating::{Alternating, Kind, MOST_VECTORS, Places, Vectors};
 use super::micro::{Elementwise, Engine};
 use super::operand::Scratch;
-use super::pack::{Elements, Lines};
 use super::schedule::{Chosen, Layout, Load, Pass, Schedule};
 use super::sink::Sink;
+use super::transposed::Transposed;
 use super::workspace::Workspace;
 use crate::machine::{Cpu, InstructionSet};
-use std::ops::Range;
 use tracecast_ir::DType;
-use tracecast_ir::kernel::Moves;
 
 /// Elements that vectors may read or write past a row.
 const BEHIND: usize = 64;
 
-/// Some planes of transposed depthwise convolutions.
-pub(crate) struct Transposed<'a> {
-    pub(crate) cpu: &'a Cpu,
-    /// Dtype of the elements.
-    pub(crate) dtype: DType,
-    /// Planes after which windows repeat.
-    pub(crate) channels: usize,
-    /// Rows and columns of a plane of the input, and of the result.
-    pub(crate) from: [usize; 2],
-    pub(crate) to: [usize; 2],
-    /// How windows move: at stride 2 along columns.
-    pub(crate) moves: [Moves; 2],
-    /// The first plane and the first channel's window, and the sums if an engine stores them.
-    pub(crate) operands: [*const u8; 2],
-    pub(crate) sums: *mut u8,
-    /// The planes to compute.
-    pub(crate) planes: Range<usize>,
-}
-
 impl Transposed<'_> {
-    fn acc(&self) -> DType {
-        if self.dtype == DType::F64 { DType::F64 } else { DType::F32 }
-    }
-
     /// The CPU, without its widest vectors if rows leave half of them empty.
-    fn cpu(&self) -> Cpu {
+    pub(super) fn cpu_for_lines(&self) -> Cpu {
         match self.cpu.instructions {
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx512 if self.columns() <= SHORT => {
@@ -67,38 +41,21 @@ impl Transposed<'_> {
         self.has_numbers() || E::Singly::ALTERNATES_BF16 && self.dtype == DType::BF16
     }
 
-    fn framed(&self) -> Framed {
-        Framed::of(self.from, self.to, self.moves)
-    }
-
     /// Even columns of a row.
     fn columns(&self) -> usize {
         self.to[1].div_ceil(2)
     }
 
-    /// Taps of a window.
-    fn window(&self) -> usize {
-        self.moves[0].positions.saturating_mul(self.moves[1].positions)
-    }
-}
-
-impl OnEngine for Transposed<'_> {
-    fn on(&self) -> (Cpu, DType, bool) {
-        (self.cpu(), self.acc(), false)
-    }
-
-    fn ranges(&self) -> [&Range<usize>; 2] {
-        [&self.planes; 2]
-    }
-
-    fn chosen_with<E: Engine>(&self) -> Chosen {
+    /// Schedule of [`Run::run_lines`].
+    pub(super) fn chosen_lines<E: Engine>(&self) -> Chosen {
         let weight = if self.has_numbers() { Load::InPlace } else { Load::Packed };
         let schedule = Schedule::Depthwise(Pass::Transposed, Layout::Padded);
         let tile = Some([1, 2 * MOST_VECTORS * E::LANES]);
         Chosen { tile, ..Chosen::new(schedule, [weight, Load::Padded]) }
     }
 
-    fn workspace_with<E: Engine>(&self) -> Workspace {
+    /// Workspace of [`Run::run_lines`].
+    pub(super) fn workspace_lines<E: Engine>(&self) -> Workspace {
         let [height, width] = self.to;
         let sums = match self.is_stored::<E>() {
             // Of the last rows.
@@ -107,57 +64,54 @@ impl OnEngine for Transposed<'_> {
         };
         Workspace {
             left: self.window().saturating_add(BEHIND),
-            right: self.framed().room(),
+            right: self.image::<E>().room(),
             sums: sums.saturating_add(2 * BEHIND),
             ..Workspace::default()
         }
     }
+}
 
-    fn run_with<E: Engine>(run: Run<'_, Self, E>, scratch: &mut Scratch, sink: &mut Sink<'_>) {
-        let [x, weight] = run.operands;
-        let (framed, taps) = (run.framed(), run.window());
-        let image = scratch.right.zeroed::<E::Num>(framed.room());
-        let inside = framed.inside(image);
-        let ([rows, columns], [height, width]) = (run.from, run.to);
-        let bytes = run.dtype.bytes();
-        let whole = 2 * run.columns().next_multiple_of(E::LANES);
-        let lines = run.lines_from::<E>(inside, framed.pitch, 0);
-        for plane in run.planes.clone() {
-            let base = x.wrapping_add(plane * rows * columns * bytes);
-            let from = Elements { base, dtype: run.dtype, round: None };
-            // SAFETY: the operand is readable; the image has room for the plane.
-            unsafe { framed.fill::<E>(from, [1, rows, columns], image) };
-            let window = weight.wrapping_add(plane % run.channels * taps * bytes);
-            let mut weights = window.cast();
-            if !run.has_numbers() {
+impl<E: Engine> Run<'_, Transposed<'_>, E> {
+    /// Computes groups of one plane, line by line.
+    pub(super) fn run_lines(&self, scratch: &mut Scratch, sink: &mut Sink<'_>) {
+        let (image, taps) = (self.image::<E>(), self.window());
+        let to = scratch.right.zeroed::<E::Num>(image.room());
+        let inside = image.inside(to.cast_const());
+        let ([height, width], bytes) = (self.to, self.dtype.bytes());
+        let whole = 2 * self.columns().next_multiple_of(E::LANES);
+        let lines = self.lines_from::<E>(inside, image.pitch, 0);
+        for plane in self.groups.clone() {
+            // SAFETY: the room of the image.
+            unsafe { self.fill(&image, plane, to) };
+            let window = self.elements(self.operands[1], plane % self.period * taps);
+            let mut weights = window.base.cast();
+            if !self.has_numbers() {
                 let to = scratch.left.room::<E::Num>(taps + BEHIND);
-                let (dtype, across) = (run.dtype, 1);
-                let lines = Lines { base: window, dtype, round: None, across, along: 0 };
                 // SAFETY: the window is readable, and there is room for it.
-                unsafe { E::pack(&lines, taps, 1, to, taps) };
+                unsafe { E::pack(&window.lines(1, 0), taps, 1, to, taps) };
                 weights = to.cast_const();
             }
-            if !run.is_stored::<E>() {
+            if !self.is_stored::<E>() {
                 let sums = scratch.sums.room::<E::Num>(height * width + 2 * BEHIND).cast();
                 // SAFETY: what is written past a row is overwritten by the next one, or is slack.
-                unsafe { sum::<E>(Alternating { weights, sums, ..lines }, run.columns()) };
-                sink(plane..plane + 1, 0..run.to[0], sums.cast_const().cast());
+                unsafe { sum::<E>(Alternating { weights, sums, ..lines }, self.columns()) };
+                sink(plane..plane + 1, 0..height, sums.cast_const().cast());
                 continue;
             }
-            let sums = run.sums.wrapping_add(plane * height * width * bytes);
+            let sums = self.sums.wrapping_add(plane * height * width * bytes);
             // Rows after which enough sums follow for vectors to write past the row.
-            let end = (run.planes.end - plane) * height * width;
+            let end = (self.groups.end - plane) * height * width;
             let followed = (0..height).rev().find(|line| line * width + whole <= end);
             let followed = followed.map_or(0, |line| line + 1);
             let all = Alternating { weights, sums, lines: followed, ..lines };
             // SAFETY: what is written past a row is overwritten by the next one.
-            unsafe { sum::<E>(all, run.columns()) };
+            unsafe { sum::<E>(all, self.columns()) };
             for line in followed..height {
                 let room = scratch.sums.room::<E::Num>(width + 2 * BEHIND).cast::<u8>();
-                let one = run.lines_from::<E>(inside, framed.pitch, line);
+                let one = self.lines_from::<E>(inside, image.pitch, line);
                 let one = Alternating { weights, sums: room, lines: 1, ..one };
                 // SAFETY: the room of a row.
-                unsafe { sum::<E>(one, run.columns()) };
+                unsafe { sum::<E>(one, self.columns()) };
                 let to = sums.wrapping_add(line * width * bytes);
                 // SAFETY: a row of the result.
                 unsafe { std::ptr::copy_nonoverlapping(room, to, width * bytes) };

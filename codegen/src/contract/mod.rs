@@ -23,7 +23,6 @@ mod depthwise_weight_grad;
 mod depthwise_weight_grad_narrow;
 mod driver;
 mod engines;
-mod framed;
 #[cfg(target_arch = "x86_64")]
 mod gemv;
 mod im2col;
@@ -46,6 +45,7 @@ mod subnormal;
 mod subpixel;
 #[cfg(test)]
 mod tests;
+mod transposed;
 #[cfg(feature = "versus")]
 pub(crate) mod versus;
 mod weight_grad;
@@ -61,7 +61,6 @@ mod workspace_size;
 pub(crate) use attend::{
     Dropped, Gradients, Place, Problem, QUERIES, Unit, attend, chosen_for_attention, numbers,
 };
-pub(crate) use depthwise_transposed::Transposed;
 pub(crate) use depthwise_weight_grad::{LinesOfWindows, OverLines};
 pub(crate) use driver::Driver;
 pub(crate) use im2col::{Axis, Bound, MOST_BOUNDS, Seen};
@@ -74,7 +73,7 @@ pub(crate) use prefetch::Prefetch;
 pub(crate) use schedule::{Chosen, Shared};
 pub(crate) use sink::Sink;
 pub(crate) use split_k_sums::{can_be_shared, shared_bytes};
-pub(crate) use subpixel::Phases;
+pub(crate) use transposed::Transposed;
 pub(crate) use weight_grad_part::{Positions, Split};
 pub(crate) use weight_grad_right::Channels;
 pub(crate) use work::Finish;

@@ -3,10 +3,10 @@
 use super::epilogue::Stored;
 use super::memory::{block_address, product};
 use super::{Invocation, Slots};
-use crate::contract::{Driver, Phases, Shared, Transposed, Workspace};
+use crate::contract::{Driver, Shared, Transposed, Workspace};
 use crate::machine::{Cpu, Machine};
 use crate::plan::transposed::TransposedDispatch as Dispatch;
-use crate::threads::part;
+use crate::threads;
 use std::ops::Range;
 
 /// A transposed convolution at the sizes of a binding.
@@ -27,45 +27,23 @@ pub(super) fn run(of: &TransposedDispatch, invocation: &Invocation<'_>) {
     };
     let cut = cut(of, machine);
     invocation.team.each(cut.iter().product(), |task| {
-        let part = self::task(of, cpu, cut, task);
-        with_part(of, cpu, Some(invocation.operands), part, |part| product(part, &mut { store }));
+        let part = part(of, cpu, Some(invocation.operands), task_of(of, cpu, cut, task));
+        product(&part, &mut { store });
     });
 }
 
-/// Passes on the part of some groups and planes of the result.
-fn with_part<T>(
-    of: &TransposedDispatch,
-    cpu: &Cpu,
-    slots: Option<&Slots>,
-    (groups, planes_of): (Range<usize>, Range<usize>),
-    take: impl FnOnce(&dyn Driver) -> T,
-) -> T {
-    if of.planes != [1, 1] {
-        return take(&phases(of, cpu, slots, (groups, planes_of)));
-    }
-    let Dispatch { dtype, period: channels, from, to, moves, .. } = *of;
-    let [operands @ .., sums] = addresses(of, slots);
-    let operands = operands.map(|first| first.cast_const());
-    take(&Transposed { cpu, dtype, channels, from, to, moves, operands, sums, planes: groups })
-}
-
-/// The same of groups of several planes.
-fn phases<'a>(
+/// The part of some groups and planes of the result. Addresses are null without operands.
+fn part<'a>(
     of: &TransposedDispatch,
     cpu: &'a Cpu,
     slots: Option<&Slots>,
-    (groups, part): (Range<usize>, Range<usize>),
-) -> Phases<'a> {
+    [groups, part]: [Range<usize>; 2],
+) -> Transposed<'a> {
     let Dispatch { dtype, period, planes, from, to, moves, .. } = *of;
-    let [operands @ .., _] = addresses(of, slots);
-    let operands = operands.map(|first| first.cast_const());
-    Phases { cpu, dtype, period, planes, from, to, moves, operands, groups, part }
-}
-
-/// The input, the weight and the result; null without operands.
-fn addresses(of: &TransposedDispatch, slots: Option<&Slots>) -> [*mut u8; 3] {
-    [0, of.inputs - 1, of.inputs]
-        .map(|slot| slots.map_or(std::ptr::null_mut(), |slots| slots.get(slot).pointer()))
+    let address = |slot| slots.map_or(std::ptr::null_mut(), |slots| slots.get(slot).pointer());
+    let operands = [0, of.inputs - 1].map(|slot| address(slot).cast_const());
+    let sums = address(of.inputs);
+    Transposed { cpu, dtype, period, planes, from, to, moves, operands, sums, groups, part }
 }
 
 /// Into how many parts groups and planes of the result are cut.
@@ -74,7 +52,7 @@ fn cut(of: &TransposedDispatch, machine: &Machine) -> [usize; 2] {
     if of.planes == [1, 1] {
         return [parts, 1];
     }
-    let work = phases(of, &machine.cpu, None, (0..0, 0..0));
+    let work = part(of, &machine.cpu, None, [0..0, 0..0]);
     let strips = of.planes[1].div_ceil(work.unit()).max(1);
     let groups = if work.by_planes(of.groups) && strips >= parts { 1 } else { parts };
     let groups = groups.min(of.groups).max(1);
@@ -82,26 +60,26 @@ fn cut(of: &TransposedDispatch, machine: &Machine) -> [usize; 2] {
 }
 
 /// The groups and the planes of the result of a task.
-fn task(
+fn task_of(
     of: &TransposedDispatch,
     cpu: &Cpu,
     [groups, planes]: [usize; 2],
     task: usize,
-) -> (Range<usize>, Range<usize>) {
-    let unit = if planes == 1 { 1 } else { phases(of, cpu, None, (0..0, 0..0)).unit() };
-    let planes_of = part(of.planes[1], unit, planes, task % planes);
-    (part(of.groups, 1, groups, task / planes), planes_of)
+) -> [Range<usize>; 2] {
+    let unit = if planes == 1 { 1 } else { part(of, cpu, None, [0..0, 0..0]).unit() };
+    let groups = threads::part(of.groups, 1, groups, task / planes);
+    [groups, threads::part(of.planes[1], unit, planes, task % planes)]
 }
 
 /// What each thread takes.
 pub(super) fn workspace(of: &TransposedDispatch, cpu: &Cpu) -> Workspace {
-    with_part(of, cpu, None, (0..of.groups, 0..of.planes[1]), |part| part.workspace())
+    part(of, cpu, None, [0..of.groups, 0..of.planes[1]]).workspace()
 }
 
 /// What is chosen for the first task, and how threads cut the run.
 pub(super) fn chosen(of: &TransposedDispatch, machine: &Machine) -> Shared {
     let (cpu, cut) = (&machine.cpu, cut(of, machine));
-    let chosen = with_part(of, cpu, None, task(of, cpu, cut, 0), |part| part.chosen());
+    let chosen = part(of, cpu, None, task_of(of, cpu, cut, 0)).chosen();
     (chosen, [("groups", cut[0]), ("channels", cut[1]), ("rows", 1)])
 }
 

@@ -7,6 +7,7 @@ use super::{AXES, Along, Image, PHASES, Step, pitch};
 use crate::machine::InstructionSet;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
+use tracecast_ir::kernel::Moves;
 
 /// Cycles to pack sixteen columns one by one, and to transpose sixteen that are contiguous along
 /// `k`.
@@ -80,6 +81,36 @@ impl Image {
         let pitch = pitch(&along[AXES - 1]);
         let image = Image { along, steps, pitch, origin, second: None, blocks: None };
         image.is_small().then_some(image)
+    }
+
+    /// The image of contiguous planes of `from` rows and columns, all of them, for a transposed
+    /// convolution: an element of its result of `to` rows and columns is in some adjacent windows.
+    pub(in super::super) fn of_transposed(
+        planes: usize,
+        from: [usize; 2],
+        to: [usize; 2],
+        moves: [Moves; 2],
+    ) -> Image {
+        let along = |axis: usize, step: usize| {
+            let Moves { positions, stride, low } = moves[axis];
+            // The nearest windows of the first and of the last element, and how many are before.
+            let (first, last) = (low / stride, (to[axis].max(1) - 1).saturating_add(low) / stride);
+            let before = (positions - 1) / stride;
+            let (first, last) = (first.min(before), last.max(from[axis].max(1) - 1));
+            Along {
+                count: last - first + 1,
+                taps: before + 1,
+                dilation: -1,
+                first: first as isize,
+                extent: Some(from[axis]),
+                stride: step as isize,
+                ..Along::single()
+            }
+        };
+        let along = [Along::single(), along(0, from[1]), along(1, 1)];
+        let steps = smallvec![Step::Planes(planes, from[0].saturating_mul(from[1]) as isize)];
+        let pitch = pitch(&along[AXES - 1]);
+        Image { along, steps, pitch, origin: 0, second: None, blocks: None }
     }
 }
 

@@ -81,7 +81,7 @@ pub(crate) struct Image {
     /// The axes of steps, from the outermost.
     steps: SmallVec<[Step; 4]>,
     /// Stride of lines in numbers.
-    pitch: usize,
+    pub(super) pitch: usize,
     /// Offset from the first window's first position to place zero along each axis, in elements.
     pub(super) origin: isize,
     /// Offset in elements to the plane of the second steps, if two planes form pairs.
@@ -236,17 +236,25 @@ impl Image {
     /// Strides of the axes in numbers.
     fn lines(&self) -> [usize; AXES] {
         let [_, middle, _] = &self.along;
-        [self.pitch * middle.size(), self.pitch, 1]
+        [self.pitch.saturating_mul(middle.size()), self.pitch, 1]
     }
 
     /// Size of a phase of a plane in numbers.
     fn block(&self) -> usize {
-        self.lines()[0] * self.along[0].size()
+        self.lines()[0].saturating_mul(self.along[0].size())
     }
 
     /// Stride of planes in numbers.
-    fn plane(&self) -> usize {
-        self.along.iter().map(|along| along.phases.len()).product::<usize>() * self.block()
+    pub(super) fn plane(&self) -> usize {
+        let phases: usize = self.along.iter().map(|along| along.phases.len()).product();
+        phases.saturating_mul(self.block())
+    }
+
+    /// Address of place zero along each axis, in an image without phases.
+    pub(super) fn inside<T>(&self, image: *const T) -> *const T {
+        let [_, middle, inner] = &self.along;
+        let before = middle.reach()[0] * self.pitch as isize + inner.reach()[0];
+        image.wrapping_offset(-before)
     }
 
     fn planes(&self) -> usize {

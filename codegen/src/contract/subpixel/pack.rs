@@ -5,14 +5,15 @@ use super::super::micro::Engine;
 use super::super::operand::Scratch;
 use super::super::pack::{Elements, MOVED, move_line};
 use super::super::prefetch::prefetch_bytes;
-use super::{Phase, Phases, seen_by};
+use super::super::transposed::Transposed;
+use super::{Phase, seen_by};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
 /// Prefetch distance of weights, in planes.
 const AHEAD: usize = 4;
 
-impl<E: Engine> Run<'_, Phases<'_>, E> {
+impl<E: Engine> Run<'_, Transposed<'_>, E> {
     /// Packs the weights of a strip, phase by phase. Returns what [`Engine::pack`] does.
     ///
     /// Windows of a strip are contiguous in each plane: they are transposed together, then sorted.
@@ -66,7 +67,7 @@ impl<E: Engine> Run<'_, Phases<'_>, E> {
     }
 }
 
-impl Phases<'_> {
+impl Transposed<'_> {
     /// For each position of a window: counts of positions in earlier phases, before it in its own,
     /// and in all of its own.
     fn spread(&self, phases: &[Phase]) -> SmallVec<[[usize; 3]; 9]> {

@@ -1,6 +1,6 @@
 //! Transposed convolutions of several channels have the bits of their definition, for any blocking.
 
-use super::super::{Cpu, Driver, Phases, Scratch};
+use super::super::{Cpu, Driver, Scratch, Transposed};
 use super::{Tensor, sum};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::Moves;
@@ -93,7 +93,7 @@ fn transposed(
                 found += 1;
             }
         };
-        let work = Phases {
+        let work = Transposed {
             cpu,
             dtype,
             period: 1,
@@ -102,6 +102,7 @@ fn transposed(
             to,
             moves,
             operands: [x.bytes.as_ptr(), weight.bytes.as_ptr()],
+            sums: std::ptr::null_mut(),
             groups: 0..groups,
             part: 0..of_result,
         };
