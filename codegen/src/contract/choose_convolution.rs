@@ -27,16 +27,14 @@ impl Correlation<'_> {
                 let (tile, most) = ([E::LANES, E::Singly::LINE], self.most_lines::<E>(&whole));
                 (schedule, Load::Padded, Some(tile), rows(most))
             }
-            Loops::Across(_) => {
+            Loops::Across => {
                 let (vectors, store) = (Axis::Channels, Store::Staged);
-                let tile = [2 * E::LANES, E::SPOTS];
-                let most = self.most_across::<E>(&whole);
+                let (tile, most) = ([2 * E::LANES, E::SPOTS], self.most::<E>(&whole));
                 (Schedule::ImplicitGemm { vectors, store }, Load::Padded, Some(tile), rows(most))
             }
             Loops::Columns => {
-                let whole = self.all();
                 let most = windows.min(self.most::<E>(&whole));
-                let image = self.band_of(0..most);
+                let image = self.laid_out(&self.image(Some(0..most)));
                 let is_stored = self.stored.is_some() && self.is_direct::<E>(&image);
                 let store = if is_stored { Store::InPlace } else { Store::Staged };
                 let schedule = Schedule::ImplicitGemm { vectors: Axis::Columns, store };

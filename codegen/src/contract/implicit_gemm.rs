@@ -22,6 +22,8 @@ use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
+/// Elements that packing may write past its end; see [`Engine::pack`].
+pub(super) const BEHIND: usize = 16;
 /// Elements of sums per call of the epilogue.
 const TOGETHER: usize = 8192;
 /// Steps of `k` per pass: what they read of an image stays in L1 for all rows.
@@ -77,9 +79,9 @@ pub(super) enum Loops {
     Few(SideBySide),
     /// or of many.
     Lines(SideBySide),
-    /// Vectors across these rows.
-    Across([usize; 2]),
-    /// Vectors along columns.
+    /// Vectors across rows, in bands of windows.
+    Across,
+    /// Vectors along columns, in bands of windows.
     Columns,
 }
 
@@ -102,29 +104,20 @@ impl SideBySide {
     }
 }
 
-/// A left operand that is ready. `step` is its stride along `k`, or `None` if packed in strips.
+/// Operands of a batch that are ready.
 #[derive(Clone, Copy)]
 pub(super) struct Ready<T> {
-    pub(super) base: *const T,
+    /// The left one. `step` is its stride along `k`, or `None` if packed in strips.
+    pub(super) left: *const T,
     pub(super) step: Option<isize>,
+    pub(super) image: *const T,
     /// Sums may be subnormal.
     pub(super) tiny: bool,
 }
 
-/// Operands of a direct store.
-#[derive(Clone, Copy)]
-pub(super) struct Direct<'a, T> {
-    pub(super) left: Ready<T>,
-    pub(super) image: *const T,
-    /// Offset of each step of `k` in the image.
-    pub(super) at: &'a [isize],
-    /// Buffer for a row of windows or a contiguous piece, if a second pass rounds the sums.
-    pub(super) line: *mut T,
-}
-
 /// A band of windows, and the layout of its sums.
-pub(super) struct Band<'a> {
-    pub(super) image: &'a Image,
+pub(super) struct Band {
+    pub(super) image: Image,
     pub(super) columns: Range<usize>,
     /// Vectors of columns.
     vectors: usize,
@@ -134,7 +127,7 @@ pub(super) struct Band<'a> {
     together: usize,
 }
 
-impl<'a> Band<'a> {
+impl Band {
     /// Elements that gather `rows` rows of sums per batch. Zero if rows are dense already.
     fn gathered(&self, rows: usize) -> usize {
         if self.together == 1 && self.image.is_dense() {
@@ -159,8 +152,7 @@ impl OnEngine for Correlation<'_> {
             Loops::InPlace => self.workspace_depthwise(),
             Loops::Few(_) => self.workspace_beside::<E>(),
             Loops::Lines(side) => self.workspace_lines::<E>(side),
-            Loops::Across(rows) => self.workspace_across::<E>(rows),
-            Loops::Columns => self.workspace_columns::<E>(),
+            Loops::Across | Loops::Columns => self.workspace_bands::<E>(),
         }
     }
 
@@ -174,8 +166,7 @@ impl OnEngine for Correlation<'_> {
             Loops::InPlace => run.run_depthwise(scratch, sink),
             Loops::Few(side) => run.run_beside(side, scratch, sink),
             Loops::Lines(side) => run.run_lines(side, scratch, sink),
-            Loops::Across(rows) => run.run_across(rows, scratch, sink),
-            Loops::Columns => run.run_columns(scratch, sink),
+            Loops::Across | Loops::Columns => run.run_bands(scratch, sink),
         }
     }
 }
@@ -190,36 +181,34 @@ impl Correlation<'_> {
         match (self.beside, self.across) {
             (Some(side), _) if side.few => Loops::Few(side),
             (Some(side), _) => Loops::Lines(side),
-            (None, Some(rows)) => Loops::Across(rows),
+            (None, Some(_)) => Loops::Across,
             (None, None) => Loops::Columns,
         }
     }
 
-    fn workspace_columns<E: Engine>(&self) -> Workspace {
-        let (whole, batches, windows) = (self.all(), self.batches.len(), self.windows.len());
-        let [_, each] = whole.windows();
-        let count = windows.min(self.most::<E>(&whole));
-        let image = self.band_of(0..count);
-        let band = self.band::<E>([&whole, &image], 0..count * each);
-        let (m, k) = (self.rows, self.k);
-        let left = if self.in_place::<E>().is_some() {
-            0
-        } else {
-            room::<E>(m, 1, k).saturating_mul(self.period.min(batches))
+    /// Workspace of [`Run::run_bands`].
+    fn workspace_bands<E: Engine>(&self) -> Workspace {
+        let (whole, m, k) = (self.image(None), self.own_rows().len(), self.k);
+        let band = self.band::<E>(&whole, 0..self.windows.len().min(self.most::<E>(&whole)));
+        let columns = band.columns.len();
+        let left = match self.in_place::<E>() {
+            Some(_) => 0,
+            None => room::<E>(m, 1, k).saturating_mul(self.period.min(self.batches.len())),
         };
         let a = Operand { source: self.a, columns: false };
         let block = k.min(CONTRACT_BLOCK);
         let (filled, listed) =
             if m == 1 { (0, [0; 2]) } else { (a.filled(m, block), a.listed(m, block)) };
-        Workspace {
-            left,
-            right: image.room(),
-            filled: filled.max(image.line()),
-            chains: band.gathered(m),
-            sums: self.room_of_sums::<E>(&band),
-            listed,
-            steps: k,
-        }
+        let (right, chains, sums, steps) = match self.across {
+            Some(_) => {
+                let sums = columns.saturating_mul(2 * E::LANES);
+                let steps = k.saturating_add(columns);
+                (band.image.most_room(), sums.saturating_add(BEHIND), sums, steps)
+            }
+            None => (band.image.room(), band.gathered(m), self.room_of_sums::<E>(&band), k),
+        };
+        let filled = filled.max(band.image.line());
+        Workspace { left, right, filled, chains, sums, listed, steps }
     }
 
     /// View and elements of the right operand.
@@ -235,38 +224,39 @@ impl Correlation<'_> {
         Image::of(self.seen().0, band).expect("windows of a convolution")
     }
 
-    /// The image of all windows.
-    pub(super) fn all(&self) -> Image {
-        self.in_pairs(self.image(None))
+    /// The image as the loops read it: in pairs if bf16 are, and with positions in order where
+    /// vectors go across rows.
+    pub(super) fn laid_out(&self, image: &Image) -> Image {
+        match (self.across, self.pairs) {
+            (Some(_), true) => image.place_by_place().in_pairs(),
+            (Some(_), false) => image.place_by_place(),
+            (None, true) => image.clone().joined().expect("planes form pairs"),
+            (None, false) => image.clone(),
+        }
     }
 
-    /// The image of a band of windows.
-    pub(super) fn band_of(&self, windows: Range<usize>) -> Image {
-        self.in_pairs(self.image(Some(windows)))
-    }
-
-    fn in_pairs(&self, image: Image) -> Image {
-        if self.pairs { image.joined().expect("planes form pairs") } else { image }
+    /// Rows to compute of each batch.
+    pub(super) fn own_rows(&self) -> Range<usize> {
+        self.across.map_or(0..self.rows, |[first, end]| first..end)
     }
 
     /// Most windows along the first axis whose image and sums fit in half of L2.
     pub(super) fn most<E: Engine>(&self, whole: &Image) -> usize {
         let [all, each] = whole.windows();
-        let numbers = whole.room() / all + self.rows * each;
+        let rows = self.across.map_or(self.rows, |_| 2 * E::LANES);
+        let numbers = self.laid_out(whole).room() / all + rows * each;
         let cache = self.cpu.caches.l2 / 2;
         (cache / (numbers * size_of::<E::Num>()).max(1)).clamp(1, all)
     }
 
-    /// The band of some windows, given the images of all and of these.
-    fn band<'a, E: Engine>(
-        &self,
-        [whole, image]: [&'a Image; 2],
-        columns: Range<usize>,
-    ) -> Band<'a> {
+    /// The band of some windows, given the image of all.
+    fn band<E: Engine>(&self, whole: &Image, windows: Range<usize>) -> Band {
+        let [all, each] = whole.windows();
+        let columns = windows.start * each..windows.end * each;
+        let batch = (self.rows * columns.len()).max(1);
+        let together = if windows.len() == all { (TOGETHER / batch).max(1) } else { 1 };
+        let image = self.laid_out(&self.image(Some(windows)));
         let vectors = image.span().div_ceil(E::LANES);
-        let is_whole = whole.windows() == image.windows();
-        let together = if is_whole { TOGETHER / (self.rows * columns.len()).max(1) } else { 1 };
-        let together = together.max(1);
         Band { image, vectors, ld: vectors * E::LANES, together, columns }
     }
 
@@ -276,31 +266,26 @@ impl Correlation<'_> {
     }
 
     /// Elements of a band's sums. Behind them are chains that continue in the next piece of `k`.
-    fn room_of_sums<E: Engine>(&self, band: &Band<'_>) -> usize {
+    fn room_of_sums<E: Engine>(&self, band: &Band) -> usize {
         self.rows * (band.ld + self.widest::<E>() * E::LANES) + MOVED
     }
 
-    /// Left operand of the first batch, if read in place.
-    pub(super) fn in_place<E: Engine>(&self) -> Option<Ready<E::Num>> {
+    /// Left operand of the first batch and its stride along `k`, if read in place.
+    pub(super) fn in_place<E: Engine>(&self) -> Option<(*const E::Num, isize)> {
         let Source::Matrix { base, dtype, round: None, col, .. } = self.a else { return None };
-        (self.rows == 1 && dtype == E::Num::DTYPE).then(|| Ready {
-            base: base.cast(),
-            step: Some(col),
-            tiny: false,
-        })
+        (self.rows == 1 && dtype == E::Num::DTYPE).then(|| (base.cast(), col))
     }
 
     /// Computes all rows of a batch by the columns of a band.
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's. `left` must be ready for all rows and steps, the image
-    /// readable for the band at each offset, and sums have room for its rows and chains.
+    /// The CPU must be the engine's. Operands must be ready for all rows and steps and for the band
+    /// at each offset, and sums have room for its rows and chains.
     unsafe fn sum<E: Engine>(
         &self,
-        left: Ready<E::Num>,
-        image: *const E::Num,
-        band: &Band<'_>,
+        of: Ready<E::Num>,
+        band: &Band,
         offsets: &[isize],
         sums: *mut E::Num,
     ) {
@@ -312,20 +297,21 @@ impl Correlation<'_> {
             let before = i * of_block;
             for vector in (0..band.vectors).step_by(widest) {
                 let column = vector * E::LANES;
-                let (b, vectors) = (image.wrapping_add(column), widest.min(band.vectors - vector));
+                let b = of.image.wrapping_add(column);
+                let vectors = widest.min(band.vectors - vector);
                 for (j, at) in block.chunks(PIECE).enumerate() {
                     let first = j * PIECE;
                     let [begins, ends] = [first == 0, first + at.len() == block.len()];
                     for part in strips(self.rows, E::ROWS) {
-                        let (a, step) = match left.step {
+                        let (a, step) = match of.step {
                             Some(step) => {
                                 let number = (before + first) as isize * step;
-                                (left.base.wrapping_offset(number), step)
+                                (of.left.wrapping_offset(number), step)
                             }
                             None => {
                                 let strip = before * self.rows + part.start * block.len();
                                 let number = strip + first * part.count;
-                                (left.base.wrapping_add(number), part.count as isize)
+                                (of.left.wrapping_add(number), part.count as isize)
                             }
                         };
                         let chain = chains.wrapping_add(part.start * tile);
@@ -335,7 +321,7 @@ impl Correlation<'_> {
                         let add = ends && before > 0;
                         let (from_ld, rounded) = (tile, false);
                         let sums = Sums { from, from_ld, out, ld, add, rounded };
-                        let taps = Taps { a, step, b, at, sums, tiny: left.tiny };
+                        let taps = Taps { a, step, b, at, sums, tiny: of.tiny };
                         // SAFETY: the caller's contract.
                         unsafe { outer::<E, _>([part.count, vectors], &taps) };
                     }
@@ -350,7 +336,7 @@ impl Correlation<'_> {
     }
 
     /// Address of the first sum of a band and batch, and row stride, if sums are stored unrounded.
-    fn stored<T>(&self, batch: usize, band: &Band<'_>) -> Option<(*mut T, usize)> {
+    fn stored<T>(&self, batch: usize, band: &Band) -> Option<(*mut T, usize)> {
         let Stored { first, ld, .. } = self.stored_as_they_are()?;
         let first = first.cast::<T>().wrapping_add(batch * self.rows * ld + band.columns.start);
         Some((first, ld))
@@ -359,7 +345,7 @@ impl Correlation<'_> {
     /// Passes the gathered sums to the epilogue.
     fn hand_on<E: Engine>(
         &self,
-        band: &Band<'_>,
+        band: &Band,
         waiting: &mut Range<usize>,
         scratch: &mut Scratch,
         sink: &mut Sink<'_>,
@@ -393,66 +379,87 @@ impl<E: Engine> Run<'_, Correlation<'_>, E> {
         unsafe { image.fill::<E>(self.seen().1.moved(right), places) }
     }
 
-    fn run_columns(&self, scratch: &mut Scratch, sink: &mut Sink<'_>) {
-        let (whole, batches) = (self.all(), self.batches.clone());
-        let [_, each] = whole.windows();
+    /// Computes the batches in bands of windows. Left operands are packed in the first band.
+    fn run_bands(&self, scratch: &mut Scratch, sink: &mut Sink<'_>) {
+        let (whole, rows, batches) = (self.image(None), self.own_rows(), self.batches.clone());
         let slots = self.period.min(batches.len());
-        let size = room::<E>(self.rows, 1, self.k);
-        let packed = match self.in_place::<E>() {
-            Some(_) => std::ptr::null_mut(),
-            None => scratch.left.room::<E::Num>(size.saturating_mul(slots)),
-        };
+        let size = room::<E>(rows.len(), 1, self.k);
+        let strip = self.across.map_or(E::ROWS, |_| 2 * E::LANES);
         let (mut listed, mut least) = (None, u16::MAX);
         for (nth, windows) in groups(&self.windows, self.most::<E>(&whole)).enumerate() {
-            let image = self.band_of(windows.clone());
-            let columns = windows.start * each..windows.end * each;
-            let band = self.band::<E>([&whole, &image], columns);
-            let direct = self.stored.filter(|_| self.is_direct::<E>(&image));
-            let to = scratch.right.zeroed::<E::Num>(image.room());
-            if listed.replace(image.layout()) != Some(image.layout()) {
-                image.offsets(self.k.div_ceil(image.depth()), &mut scratch.steps);
+            let band = self.band::<E>(&whole, windows.clone());
+            let image = scratch.right.zeroed::<E::Num>(band.image.room());
+            let layout = Some((band.image.layout(), band.columns.len()));
+            if std::mem::replace(&mut listed, layout) != layout {
+                self.list(windows, &band.image, &mut scratch.steps);
             }
             let mut waiting = batches.start..batches.start;
             for (i, batch) in batches.clone().enumerate() {
                 let [left, right] = (self.at)(batch);
-                let ready = match self.in_place::<E>() {
-                    Some(Ready { base, step, tiny }) => {
-                        Ready { base: base.wrapping_offset(left), step, tiny }
-                    }
+                let (left, step) = match self.in_place::<E>() {
+                    Some((base, step)) => (base.wrapping_offset(left), Some(step)),
                     None => {
+                        let packed = scratch.left.room::<E::Num>(size.saturating_mul(slots));
                         let to = packed.wrapping_add(i % self.period * size);
                         if nth == 0 && i < slots {
+                            let rows = rows.clone();
                             // SAFETY: what `Run` promises; `to` has room for one left operand.
-                            least = least.min(unsafe {
-                                self.pack::<E>(left, 0..self.rows, E::ROWS, to, scratch)
-                            });
+                            least = least
+                                .min(unsafe { self.pack::<E>(left, rows, strip, to, scratch) });
                         }
-                        Ready { base: to.cast_const(), step: None, tiny: false }
+                        (to.cast_const(), None)
                     }
                 };
-                // SAFETY: `to` holds the image.
-                let least_right = unsafe { self.fill(&image, right, (to, Beside::ALONE), scratch) };
-                let sums = scratch.sums.room::<E::Num>(self.room_of_sums::<E>(&band));
-                let ready = Ready { tiny: may_be_subnormal(least, least_right), ..ready };
-                if let Some(stored) = direct {
-                    let of = Direct { left: ready, image: to, at: &scratch.steps, line: sums };
-                    // SAFETY: the image and the left operand are ready, and what `Run` promises.
-                    unsafe { self.store_lines::<E>(batch, &band, stored, of) };
-                    continue;
+                let to = (image, Beside::ALONE);
+                // SAFETY: `image` holds the band's image.
+                let least_right = unsafe { self.fill(&band.image, right, to, scratch) };
+                let tiny = may_be_subnormal(least, least_right);
+                let of = Ready { left, step, image: image.cast_const(), tiny };
+                if self.across.is_some() {
+                    self.sum_across(of, batch, &band, scratch, sink);
+                } else {
+                    self.sum_columns(of, batch, &band, &mut waiting, scratch, sink);
                 }
-                // SAFETY: the image and the left operand are ready, and the sums have room.
-                unsafe { self.sum::<E>(ready, to, &band, &scratch.steps, sums) };
-                self.finish(batch, &band, &mut waiting, scratch, sink);
             }
             self.hand_on::<E>(&band, &mut waiting, scratch, sink);
         }
+    }
+
+    /// Lists the offsets of steps in the image of a band, and those of its windows if vectors go
+    /// across rows.
+    fn list(&self, windows: Range<usize>, image: &Image, to: &mut Vec<isize>) {
+        image.offsets(self.k.div_ceil(image.depth()), to);
+        if self.across.is_some() {
+            image.each_window(&self.image(Some(windows)), |at| to.push(at as isize));
+        }
+    }
+
+    /// Computes a batch by the columns of a band, with vectors along them. Stores the sums or
+    /// passes them on.
+    fn sum_columns(
+        &self,
+        of: Ready<E::Num>,
+        batch: usize,
+        band: &Band,
+        waiting: &mut Range<usize>,
+        scratch: &mut Scratch,
+        sink: &mut Sink<'_>,
+    ) {
+        let sums = scratch.sums.room::<E::Num>(self.room_of_sums::<E>(band));
+        if let Some(to) = self.stored.filter(|_| self.is_direct::<E>(&band.image)) {
+            // SAFETY: the operands are ready, and what `Run` promises.
+            return unsafe { self.store_lines::<E>(batch, band, to, of, (&scratch.steps, sums)) };
+        }
+        // SAFETY: the operands are ready, and the sums have room.
+        unsafe { self.sum::<E>(of, band, &scratch.steps, sums) };
+        self.finish(batch, band, waiting, scratch, sink);
     }
 
     /// Passes a batch's sums to the epilogue, or gathers them with those of the next batches.
     fn finish(
         &self,
         batch: usize,
-        band: &Band<'_>,
+        band: &Band,
         waiting: &mut Range<usize>,
         scratch: &mut Scratch,
         sink: &mut Sink<'_>,

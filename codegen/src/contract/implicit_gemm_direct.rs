@@ -3,7 +3,7 @@
 //! So no sum is moved, and none is computed past the end of a row.
 
 use super::image::Image;
-use super::implicit_gemm::{Band, Correlation, Direct, PIECE, Stored};
+use super::implicit_gemm::{Band, Correlation, PIECE, Ready, Stored};
 use super::micro::Engine;
 use super::micro::gemm::{Sums, Taps, outer, place};
 use super::pack::strips;
@@ -27,17 +27,17 @@ impl Correlation<'_> {
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's. `left` must be ready for all rows and steps, the image
-    /// readable for the band at each offset, and the destination writable for its sums.
+    /// The CPU must be the engine's. Operands must be ready for all rows and steps and for the band
+    /// at each offset, and the destination writable for its sums. So must `line`, which holds a row
+    /// of windows or a contiguous piece if a second pass rounds the sums.
     pub(super) unsafe fn store_lines<E: Engine>(
         &self,
         batch: usize,
-        band: &Band<'_>,
-        to: Stored,
-        of: Direct<'_, E::Num>,
+        band: &Band,
+        Stored { first, ld, dtype }: Stored,
+        of: Ready<E::Num>,
+        (at, line): (&[isize], *mut E::Num),
     ) {
-        let Direct { left, image, at, line } = of;
-        let Stored { first, ld, dtype } = to;
         let bytes = dtype.bytes();
         let rounded = E::ROUNDS && dtype == DType::BF16;
         let narrow = NarrowFloat::of(dtype).filter(|_| !rounded);
@@ -57,7 +57,7 @@ impl Correlation<'_> {
                 for row in rows.clone().filter(|_| self.rows > FEW_ROWS) {
                     prefetch_bytes(row_at(row), across * bytes);
                 }
-                let a = left.base.wrapping_add(part.start * at.len());
+                let a = of.left.wrapping_add(part.start * at.len());
                 let (out, ld) = match narrow.is_some() {
                     true => (line, across),
                     false => (row_at(part.start).cast::<E::Num>(), ld),
@@ -67,7 +67,7 @@ impl Correlation<'_> {
                     let taps = Taps {
                         a,
                         step: part.count as isize,
-                        b: image.wrapping_add(start + first),
+                        b: of.image.wrapping_add(start + first),
                         at,
                         sums: Sums {
                             from: std::ptr::null(),
@@ -77,7 +77,7 @@ impl Correlation<'_> {
                             add: false,
                             rounded,
                         },
-                        tiny: left.tiny,
+                        tiny: of.tiny,
                     };
                     // SAFETY: the caller's contract: a line or a piece holds whole vectors.
                     unsafe { outer::<E, _>([part.count, vectors.count], &taps) };
