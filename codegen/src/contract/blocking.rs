@@ -1,9 +1,10 @@
-//! Cache blocking of a contraction: rows (mc), columns (nc), `k`-range (kc). Also makes [`Cpu`]s.
+//! Cache blocking of a contraction: rows (mc) and columns (nc). Also makes [`Cpu`]s.
 
 use super::micro::Engine;
 #[cfg(test)]
 use crate::machine::Vectors;
 use crate::machine::{Caches, Cpu, InstructionSet};
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 impl Cpu {
     /// This CPU with the given instruction set.
@@ -41,27 +42,18 @@ pub(super) struct Blocking {
     pub(super) rows: usize,
     /// Columns (nc) whose panels stay in L2, or in L3 if several groups of rows use them.
     pub(super) columns: usize,
-    /// Steps of `k` whose part of a panel fills L1.
-    steps: usize,
 }
 
 impl Blocking {
-    /// Blocking of an `[m, n, k]` product with blocks of `block` steps. `by_panel`: panel by panel.
-    pub(super) fn of<E: Engine>(
-        caches: &Caches,
-        [m, n, k]: [usize; 3],
-        block: usize,
-        by_panel: bool,
-    ) -> Blocking {
+    /// Blocking of an `[m, n, k]` product.
+    pub(super) fn of<E: Engine>(caches: &Caches, [m, n, k]: [usize; 3]) -> Blocking {
         let size = size_of::<E::Num>();
         // In packed elements, which hold `DEPTH` steps.
-        let [k, block] = [k.div_ceil(E::DEPTH), block / E::DEPTH];
+        let [k, block] = [k, CONTRACT_BLOCK].map(|steps| steps.div_ceil(E::DEPTH));
         let kb = k.clamp(1, block);
         let rows = multiple(caches.l2 / 4 / (kb * size), E::ROWS, 24 / E::ROWS + 1);
         let rows = rows.min(MOST_ROWS / E::ROWS * E::ROWS);
-        let columns = if by_panel {
-            E::WIDTH
-        } else if m <= rows {
+        let columns = if m <= rows {
             caches.l2 / 4 / (kb * size)
         } else {
             (caches.l3 / (k * size).max(1)).min(caches.l2 / 2 / (rows * size))
@@ -71,16 +63,7 @@ impl Blocking {
         let columns =
             n.div_ceil(n.div_ceil(columns).max(1)).next_multiple_of(E::WIDTH).max(E::WIDTH);
         let rows = if m <= rows { rows } else { m.div_ceil(m.div_ceil(rows)) };
-        let steps = multiple(caches.l1 / (E::WIDTH * size), 64, 1);
-        Blocking { rows, columns, steps }
-    }
-}
-
-impl Blocking {
-    /// The `k`-range (kc) for a single panel that few rows use: a power of two that divides
-    /// `block`. Many rows read a panel from L2 as fast, and whole blocks store no sums in between.
-    pub(super) fn part(&self, block: usize) -> usize {
-        (1 << (self.steps / 2).max(1).ilog2()).min(block)
+        Blocking { rows, columns }
     }
 }
 

@@ -101,8 +101,6 @@ const MANY_COLUMNS: usize = 96;
 const FAR_APART: usize = 1024;
 /// Steps of `k` from which prefetches for the epilogue arrive in time.
 const LONG: usize = 32;
-/// Steps of `k` up to which panels are small enough to be packed together.
-const LONG_CHAIN: usize = 128;
 /// Rows from which reading columns in place as bf16 pairs pays.
 #[cfg(target_arch = "x86_64")]
 const ROWS_OF_PAIRS: usize = 8;
@@ -179,22 +177,15 @@ pub(crate) fn is_read_in_place(
 }
 
 impl Work<'_> {
-    /// The blocking, the length of a part of `k`, and whether there is one group of rows.
-    fn cut<E: Engine>(&self) -> (Blocking, usize, bool) {
+    /// The blocking, and whether there is one group of rows.
+    fn cut<E: Engine>(&self) -> (Blocking, bool) {
         let sizes = [self.rows.len(), self.cols.len(), self.k];
-        // A panel that few rows use is packed and used in parts that stay in L1.
-        let by_panel = self.rows.len() <= E::ROWS
-            && self.k > LONG_CHAIN
-            && !self.b.source.is_packed()
-            && self.as_it_lies::<E>().is_none();
-        let blocking = Blocking::of::<E>(&self.cpu.caches, sizes, CONTRACT_BLOCK, by_panel);
-        let part = if by_panel { blocking.part(CONTRACT_BLOCK) } else { CONTRACT_BLOCK };
-        let one_group = self.rows.len() <= blocking.rows;
-        (blocking, part, one_group)
+        let blocking = Blocking::of::<E>(&self.cpu.caches, sizes);
+        (blocking, self.rows.len() <= blocking.rows)
     }
 
     fn chosen<E: Engine>(&self) -> Chosen {
-        let (Blocking { rows, columns, .. }, part, _) = self.cut::<E>();
+        let (Blocking { rows, columns }, _) = self.cut::<E>();
         let in_place = [self.left_as_it_lies::<E>(), self.as_it_lies::<E>()];
         let loads = [(self.a, in_place[0]), (self.b, in_place[1])]
             .map(|(operand, lines)| operand.source.load(lines.is_some()));
@@ -202,7 +193,7 @@ impl Work<'_> {
             swapped: self.traded,
             pairs: E::DEPTH == 2,
             tile: Some(tile::<E>(self.rows.len().min(rows))),
-            blocks: smallvec![("mc", rows), ("nc", columns), ("kc", part)],
+            blocks: smallvec![("mc", rows), ("nc", columns), ("kc", CONTRACT_BLOCK)],
             ..Chosen::new(Schedule::Gemm, loads)
         }
     }
@@ -324,7 +315,7 @@ impl Work<'_> {
 
 impl<E: Engine> Run<'_, Work<'_>, E> {
     fn run(&self, scratch: &mut Scratch, finish: &mut Finish<'_>) {
-        let (blocking, part, one_group) = self.cut::<E>();
+        let (blocking, one_group) = self.cut::<E>();
         let all = 0..self.k;
         let left = one_group.then(|| self.left(self.rows.clone(), all.clone(), scratch));
         for cols in groups(&self.cols, blocking.columns) {
@@ -341,8 +332,8 @@ impl<E: Engine> Run<'_, Work<'_>, E> {
                         unsafe { sums.wrapping_add(i).write(<E::Num as Number>::ZERO) };
                     }
                 }
-                for from in all.clone().step_by(part) {
-                    let k = from..self.k.min(from + part);
+                for from in all.clone().step_by(CONTRACT_BLOCK) {
+                    let k = from..self.k.min(from + CONTRACT_BLOCK);
                     let left = match left {
                         Some(left) => left.from(from / E::DEPTH),
                         None => self.left(rows.clone(), k.clone(), scratch),
@@ -355,9 +346,9 @@ impl<E: Engine> Run<'_, Work<'_>, E> {
                     let out = Out {
                         sums,
                         ld,
-                        add: from >= CONTRACT_BLOCK,
-                        begins: from % CONTRACT_BLOCK == 0,
-                        ends: k.end % CONTRACT_BLOCK == 0 || k.end == self.k,
+                        add: from > 0,
+                        begins: true,
+                        ends: true,
                         prefetched: if is_last { self.prefetched } else { &[] },
                         at: [rows.start, cols.start],
                         tiny: false,

@@ -41,12 +41,13 @@ impl Work<'_> {
 
     /// Workspace of [`Run::run`].
     fn workspace_with<E: Engine>(&self) -> Workspace {
-        let (blocking, part, one_group) = self.cut::<E>();
+        let (blocking, one_group) = self.cut::<E>();
         let (m, n, k) = (self.rows.len(), self.cols.len(), self.k);
         let rows = if one_group { m } else { blocking.rows.min(m) };
         let cols = blocking.columns.min(n);
-        // An operand with one group is packed for all of `k`, the other for a part.
-        let [left_steps, right_steps] = if one_group { [k, part.min(k)] } else { [part.min(k), k] };
+        // An operand with one group is packed for all of `k`, the other for a block.
+        let block = k.min(CONTRACT_BLOCK);
+        let [left_steps, right_steps] = if one_group { [k, block] } else { [block, k] };
         let left = match self.left_as_it_lies::<E>() {
             Some(_) => 0,
             None => room_or_most::<E>(rows, 1, left_steps),
@@ -57,7 +58,6 @@ impl Work<'_> {
             None => cols,
         };
         let right = if packed == 0 { 0 } else { room_or_most::<E>(packed, E::WIDTH, right_steps) };
-        let block = k.min(CONTRACT_BLOCK);
         let of_right = if self.b.through::<E>().is_some() { 0 } else { self.b.filled(cols, block) };
         let filled = self.a.filled(rows, block).max(of_right).max(self.dense(rows, cols));
         let (chains, sums) = (chain_room::<E>(rows), sums::<E>(rows, cols));
