@@ -187,9 +187,7 @@ impl Seen {
             *to = place(&self.columns, column).offset;
         }
     }
-}
 
-impl Seen {
     /// Column stride of a run, if it is 1 or 2 elements and bounded coordinates step by at most 2.
     pub(super) fn column_step(&self) -> Option<usize> {
         let axis = self.columns.last()?;
@@ -291,8 +289,7 @@ pub(super) unsafe fn gather<T: Copy + Default>(
         if by_row { (&seen.rows, &seen.columns) } else { (&seen.columns, &seen.rows) };
     let (lines, positions) = if by_row { (rows, columns) } else { (columns, rows) };
     let length = positions.len();
-    runs.outer.clear();
-    runs.outer.extend(lines.map(|line| place(outer, line)));
+    runs.place(outer, lines);
     let pitch = pitch(length);
     let (row, column) = if by_row { (pitch, 1) } else { (1, pitch) };
     if let Some(matrices) = seen.crossed(inner) {
@@ -413,21 +410,15 @@ impl Runs {
         bytes(&self.outer) + bytes(&self.inner) + panel
     }
 
-    /// Lists the rows of some steps.
-    #[cfg(target_arch = "x86_64")]
-    pub(super) fn place_steps(&mut self, seen: &Seen, steps: Range<usize>) {
+    /// Lists the places of some positions, one by one.
+    #[inline(always)]
+    pub(super) fn place(&mut self, axes: &[Axis], positions: Range<usize>) {
         self.outer.clear();
-        self.outer.extend(steps.map(|step| place(&seen.rows, step)));
-    }
-
-    /// Lists the runs of some columns.
-    #[cfg(target_arch = "x86_64")]
-    pub(super) fn cut_columns(&mut self, seen: &Seen, columns: Range<usize>) {
-        self.cut(&seen.columns, columns);
+        self.outer.extend(positions.map(|position| place(axes, position)));
     }
 
     /// Lists the runs of some positions.
-    fn cut(&mut self, axes: &[Axis], positions: Range<usize>) {
+    pub(super) fn cut(&mut self, axes: &[Axis], positions: Range<usize>) {
         self.inner.clear();
         self.along = axes.last().copied().unwrap_or_default();
         let extent = self.along.extent.max(1);

@@ -14,7 +14,7 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// Workspace of [`keep`] for any piece.
 pub(crate) fn workspace_to_keep(cpu: &Cpu, panels: &Panels) -> Workspace {
-    with_engine!(cpu, panels.acc(), panels.pairs, E => {
+    with_engine!(cpu, panels.acc, panels.pairs, E => {
         let right = room_or_most::<E>(PIECE, E::WIDTH, CONTRACT_BLOCK);
         let filled = PIECE * CONTRACT_BLOCK;
         Workspace { right, filled, ..Workspace::default() }.times(size_of::<<E as Engine>::Num>())
@@ -39,7 +39,7 @@ pub(crate) unsafe fn keep(
     let workspace = || workspace_to_keep(cpu, panels);
     scratch.held_to(workspace, |scratch| {
         let tiles = Tiles::of(cpu.instructions);
-        with_engine!(cpu, panels.acc(), panels.pairs, E => {
+        with_engine!(cpu, panels.acc, panels.pairs, E => {
             // SAFETY: the caller's contract.
             unsafe { keep_with::<E>(tiles, panels, piece, b, scratch, to) }
         })

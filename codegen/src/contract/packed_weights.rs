@@ -21,8 +21,9 @@ pub(crate) struct Panels {
     /// Dtype of an element.
     pub(super) cell: DType,
     /// Columns, rounded up to whole panels.
-    pub(super) width: usize,
-    acc: DType,
+    pub(crate) width: usize,
+    /// The accumulator.
+    pub(super) acc: DType,
     pub(super) k: usize,
 }
 
@@ -38,16 +39,6 @@ impl Panels {
         let (unit, reads) = with_engine!(cpu, acc, pairs, E => (E::WIDTH, E::reads(right)));
         let cell = if reads && !pairs { right } else { acc };
         Panels { pairs, cell, width: columns.next_multiple_of(unit), acc, k }
-    }
-
-    /// Columns, rounded up to whole panels.
-    pub(crate) fn width(&self) -> usize {
-        self.width
-    }
-
-    /// The accumulator.
-    pub(super) fn acc(&self) -> DType {
-        self.acc
     }
 
     /// Bytes of the packed operand.

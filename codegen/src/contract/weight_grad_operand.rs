@@ -82,12 +82,10 @@ impl Positions<'_> {
         }
         let room_of_one = self.room_of_channel::<E>(&image);
         for channel in 0..channels {
-            let (near, firsts, [lines, across]) = image.lines_of_columns();
-            for first in firsts {
-                let of_line = |l| (0..across).map(move |c| first + l * near + c);
-                let all = (0..lines).flat_map(of_line);
-                scratch.steps.extend(all.map(|at| (channel * room_of_one + at) as isize));
-            }
+            image.each_line(|first, count| {
+                let first = channel * room_of_one + first;
+                scratch.steps.extend((first..first + count).map(|at| at as isize));
+            });
         }
     }
 

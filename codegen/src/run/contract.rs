@@ -32,37 +32,25 @@ type EpilogueOperand = contract::EpilogueOperand<i64>;
 /// From this number of rows on packing takes less than a tenth of the time.
 const ROWS_WITHOUT_KEEPING: usize = 128;
 
-/// Which driver runs a contraction.
-pub(crate) enum Driver {
-    Convolution(Box<dyn Convolution>),
-    /// Any other, as a product of matrices.
-    Product,
-}
+/// The driver of a convolution.
+pub(crate) type Driver = Box<dyn Convolution>;
 
-impl Driver {
-    /// The first driver that takes the contraction: weight gradients along lines, other weight
-    /// gradients, convolutions, then any product.
-    pub(super) fn of(contract: &BoundContract, cpu: &Cpu) -> Driver {
-        if is_without(Choice::Drivers) {
-            Driver::Product
-        } else if let Some(lines) = WindowLines::of(contract) {
-            Driver::Convolution(Box::new(lines))
-        } else if let Some(positions) = OverPositions::of(contract, cpu) {
-            Driver::Convolution(Box::new(positions))
-        } else if let Some(images) = Images::of(contract, cpu) {
-            Driver::Convolution(Box::new(images))
-        } else {
-            Driver::Product
-        }
+/// The first driver that takes a contraction: of weight gradients along lines, of other weight
+/// gradients, of convolutions. `None` for a product of matrices.
+pub(super) fn driver(contract: &BoundContract, cpu: &Cpu) -> Option<Driver> {
+    if is_without(Choice::Drivers) {
+        return None;
     }
+    let lines = WindowLines::of(contract).map(|own| Box::new(own) as Driver);
+    let positions = || OverPositions::of(contract, cpu).map(|own| Box::new(own) as Driver);
+    let images = || Images::of(contract, cpu).map(|own| Box::new(own) as Driver);
+    lines.or_else(positions).or_else(images)
 }
 
 /// The bytes that threads share during a run of a driver of convolutions.
 pub(super) fn shared_bytes(contract: &BoundContract, machine: &Machine) -> usize {
-    match Driver::of(contract, &machine.cpu) {
-        Driver::Convolution(own) => own.shared_bytes(&Bound { contract, machine, operands: None }),
-        Driver::Product => 0,
-    }
+    let of = Bound { contract, machine, operands: None };
+    driver(contract, &machine.cpu).map_or(0, |own| own.shared_bytes(&of))
 }
 
 /// Runs it; with its right operand packed if an earlier run has kept it.
@@ -73,7 +61,7 @@ pub(super) fn run(
     kept: Option<&PackedOperand>,
 ) {
     let (operands, machine) = (invocation.operands, invocation.machine);
-    if let Some(Driver::Convolution(own)) = driver {
+    if let Some(own) = driver {
         return own.run(&Bound { contract, machine, operands: Some(operands) }, invocation);
     }
     let together = match kept {
@@ -99,7 +87,7 @@ pub(super) fn workspace(
     packing: Option<&Packing>,
 ) -> (usize, Workspace) {
     let cpu = &machine.cpu;
-    if let Driver::Convolution(own) = Driver::of(contract, cpu) {
+    if let Some(own) = driver(contract, cpu) {
         return own.workspace(&Bound { contract, machine, operands: None });
     }
     let of_part = |together: &Together, [a, b]: [Source<'_>; 2]| {
@@ -125,7 +113,7 @@ pub(super) fn workspace(
 
 /// The schedule of the first part, and the thread grid.
 pub(super) fn chosen(contract: &BoundContract, machine: &Machine) -> Option<Shared> {
-    if let Driver::Convolution(own) = Driver::of(contract, &machine.cpu) {
+    if let Some(own) = driver(contract, &machine.cpu) {
         return own.chosen(&Bound { contract, machine, operands: None });
     }
     let together = Together::of(contract, &machine.cpu);
@@ -180,7 +168,7 @@ pub(super) fn packing(contract: &BoundContract, cpu: &Cpu, lasting: &[usize]) ->
     let values = [&contract.factors[0], &contract.factors[1]].map(FactorSource::values);
     let panels = Panels::new(cpu, contract.acc, values, [contract.k, contract.n]);
     // A few columns are soon packed, and would take more memory than they do.
-    let fills = panels.width() < 2 * contract.n;
+    let fills = panels.width < 2 * contract.n;
     let batches = if same { 1 } else { batches };
     (lasts && fills).then_some(Packing { panels, batches, inputs, place })
 }
@@ -196,11 +184,11 @@ pub(super) fn pack(
     let cpu = &invocation.machine.cpu;
     let pieces = contract.n.div_ceil(PIECE);
     let least = AtomicU16::new(u16::MAX);
-    invocation.team.each(to.batches() * pieces, |task| {
+    invocation.team.each(to.batches * pieces, |task| {
         let (batch, piece) = (task / pieces, task % pieces);
         let columns = piece * PIECE..contract.n.min((piece + 1) * PIECE);
         run.with_factors(batch, |[_, b]| {
-            let found = keep(cpu, to.panels(), columns, &b, to.place(batch));
+            let found = keep(cpu, &to.panels, columns, &b, to.place(batch));
             least.fetch_min(found, Ordering::Relaxed);
         });
     });

@@ -85,10 +85,10 @@ pub(crate) fn packing(
     contract::packing(contract, &machine.cpu, lasting)
 }
 
-/// What runs a contraction, which does not change after it is bound; `None` for another form.
+/// The driver of a convolution, which does not change after it is bound; `None` for other kernels.
 pub(crate) fn driver(dispatch: &BoundDispatch, machine: &Machine) -> Option<Driver> {
     let Dispatch::Contract(contract) = dispatch else { return None };
-    Some(Driver::of(contract, &machine.cpu))
+    contract::driver(contract, &machine.cpu)
 }
 
 /// True if a run is cut into parts for several threads.

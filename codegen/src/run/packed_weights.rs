@@ -119,26 +119,18 @@ enum Way {
 pub(crate) struct PackedOperand {
     base: Address,
     batch_bytes: usize,
-    batches: usize,
-    panels: Panels,
+    /// The batches that differ.
+    pub(super) batches: usize,
+    /// How a batch lies.
+    pub(super) panels: Panels,
     least: u16,
 }
 
 impl PackedOperand {
-    /// The batches that differ.
-    pub(crate) fn batches(&self) -> usize {
-        self.batches
-    }
-
     /// Where a batch lies.
     pub(super) fn place(&self, batch: usize) -> Address {
         let batch = if self.batches == 1 { 0 } else { batch };
         self.base.offset((batch * self.batch_bytes) as isize)
-    }
-
-    /// How a batch lies.
-    pub(crate) fn panels(&self) -> &Panels {
-        &self.panels
     }
 
     /// A batch as an operand.

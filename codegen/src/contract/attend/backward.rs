@@ -184,7 +184,7 @@ impl<E: Engine<Num: Real>> Run<'_, Problem<'_>, E> {
                 let of = Slopes { log, less: given[1] };
                 let weights = &mut room.weights[row * SCORES..][..padded];
                 let slopes = &mut room.slopes[row * SCORES..][..padded];
-                E::Num::differentiate(self.instructions(), weights, slopes, &scoring, &of);
+                E::Num::differentiate(self.cpu.instructions, weights, slopes, &scoring, &of);
             }
             if unit.gradients != Gradients::OfQueries {
                 let out = (&mut head.of_values[first * wide..], wide);

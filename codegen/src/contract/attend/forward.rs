@@ -128,7 +128,7 @@ impl<E: Engine<Num: Real>> Run<'_, Problem<'_>, E> {
         let wide = self.extents.value.next_multiple_of(LANES);
         let scoring = self.scoring(query, (first, block), near);
         let scores = &mut scores[row * SCORES..][..block.next_multiple_of(ROW)];
-        let weighed = E::Num::weigh(self.instructions(), scores, &scoring, largest[row]);
+        let weighed = E::Num::weigh(self.cpu.instructions, scores, &scoring, largest[row]);
         largest[row] = weighed.largest;
         totals[row] = totals[row].mul_add(weighed.again, weighed.total);
         if weighed.again != E::Num::ONE {

@@ -4,7 +4,7 @@ use super::super::driver::Run;
 use super::super::micro::Engine;
 use super::operands::{Dropped, Place};
 use super::real::Real;
-use crate::machine::{Cpu, InstructionSet};
+use crate::machine::Cpu;
 use crate::routines::{ROW, Scoring, Tiles};
 use std::ops::Range;
 use tracecast_ir::kernel::attention::{Extents, KEYS, LANES, Pass};
@@ -66,10 +66,6 @@ pub(crate) enum Gradients {
 }
 
 impl Problem<'_> {
-    pub(super) fn instructions(&self) -> InstructionSet {
-        self.cpu.instructions
-    }
-
     pub(super) fn tiles(&self) -> &'static Tiles {
         Tiles::of(self.cpu.instructions)
     }

@@ -2,7 +2,6 @@
 
 use super::super::micro::Engine;
 use super::super::pack::{Elements, Lines, pack_rows};
-use super::super::prefetch::prefetch_bytes;
 use super::{Along, Image, NEAR_LINES, Step};
 
 /// Lines of fewer numbers are too short to be transposed one by one.
@@ -54,11 +53,14 @@ impl Image {
             // SAFETY: the caller's contract.
             return unsafe { self.fill_blocks::<E>(blocks, from, to) };
         }
-        let is_asked_for = to.beside.width == 1 && self.sees_parts();
+        let is_foreseen = to.beside.width > 1 || !self.sees_parts();
         let mut least = u16::MAX;
         for plane in 0..self.planes() {
-            if is_asked_for && plane + 1 < self.planes() {
-                self.ask(from.moved(self.plane_at(plane + 1)));
+            // Hardware foresees the lines of a plane, not where the next one begins.
+            if !is_foreseen && plane + 1 < self.planes() {
+                let (next, lines) = (plane + 1..plane + 2, 0..usize::MAX);
+                (0..self.along[0].size())
+                    .for_each(|i| self.prefetch_lines(from, next.clone(), (i, lines.clone())));
             }
             let from = from.moved(self.plane_at(plane));
             self.each_rows(from, |from, rows, at| {
@@ -91,18 +93,6 @@ impl Image {
             Step::Taps(_) => None,
         });
         planes.next_back().is_some_and(|stride| stride > 2 * seen)
-    }
-
-    /// Prefetches the next plane while one is copied: hardware foresees lines, not where it begins.
-    fn ask(&self, from: Elements) {
-        let [.., inner] = &self.along;
-        let Some(stride) = inner.near() else { return };
-        let line = inner.size() * inner.step * stride * from.dtype.bytes();
-        self.each_rows(from, |from, (rows, along), _| {
-            for row in 0..rows {
-                prefetch_bytes(from.moved(row as isize * along).base, line);
-            }
-        });
     }
 
     /// Calls `each` for lines in bounds: place zero of the first one, their count and stride in

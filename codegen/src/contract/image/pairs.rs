@@ -187,10 +187,10 @@ impl Image {
                 let all = there.clone().map(|block| self.halves(block, (from, first), i));
                 let all: SmallVec<[[Half; 2]; 12]> = all.collect();
                 let planes = first..self.planes().min(first + blocks.planes + 1);
-                self.ask_for_lines(from, planes.clone(), (i, 0..TOGETHER));
+                self.prefetch_lines(from, planes.clone(), (i, 0..TOGETHER));
                 for row in (0..middle.size()).step_by(TOGETHER) {
                     let next = row + TOGETHER..row + 2 * TOGETHER;
-                    self.ask_for_lines(from, planes.clone(), (i, next));
+                    self.prefetch_lines(from, planes.clone(), (i, next));
                     let mut to = image.wrapping_add(i * far);
                     for halves in &all {
                         let [one, other] = halves;
@@ -210,7 +210,7 @@ impl Image {
     }
 
     /// Prefetches some lines of planes.
-    fn ask_for_lines(
+    pub(super) fn prefetch_lines(
         &self,
         from: Elements,
         planes: Range<usize>,

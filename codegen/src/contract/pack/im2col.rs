@@ -50,8 +50,8 @@ impl<N: Numbers> Microkernel for Windows<'_, N> {
     #[inline(always)]
     unsafe fn run(self) -> u16 {
         let Windows { seen, base, columns, steps, runs, dst, .. } = self;
-        runs.place_steps(seen, steps.clone());
-        runs.cut_columns(seen, columns.clone());
+        runs.place(&seen.rows, steps.clone());
+        runs.cut(&seen.columns, columns.clone());
         let mut least = N::Vector::zero();
         let depth = steps.len().div_ceil(N::STEPS);
         let is_dense = seen.column_step() == Some(1);
