@@ -8,7 +8,7 @@ use super::implicit_gemm::{Correlation, Stored};
 use super::micro::avx2::Avx2F32;
 use super::micro::depthwise::{MOST_PLANES, Planes, avx2, avx512};
 use super::micro::{Engine, SHORT};
-use super::operand::{Scratch, Source};
+use super::operand::Scratch;
 use super::pack::room;
 use super::sink::Sink;
 use super::workspace::Workspace;
@@ -36,13 +36,8 @@ impl Correlation<'_> {
 
     /// True if stores can round to bf16. With AVX2 both operands must be bf16.
     pub(super) fn rounds(&self) -> bool {
-        let is_bf16 = |source: &Source<'_>| match *source {
-            Source::Matrix { dtype, round, .. } | Source::Windows { dtype, round, .. } => {
-                dtype == DType::BF16 && round.is_none()
-            }
-            Source::Fill { .. } | Source::Packed { .. } => false,
-        };
-        self.cpu.instructions == InstructionSet::Avx512 || [self.a, self.b].iter().all(is_bf16)
+        let all_bf16 = self.a.is_bf16() && self.b.is_bf16();
+        self.cpu.instructions == InstructionSet::Avx512 || all_bf16
     }
 
     /// Workspace of [`Run::run_depthwise`].

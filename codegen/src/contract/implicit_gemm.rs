@@ -335,13 +335,6 @@ impl Correlation<'_> {
         self.stored.filter(|stored| stored.dtype == self.acc)
     }
 
-    /// Address of the first sum of a band and batch, and row stride, if sums are stored unrounded.
-    fn stored<T>(&self, batch: usize, band: &Band) -> Option<(*mut T, usize)> {
-        let Stored { first, ld, .. } = self.stored_as_they_are()?;
-        let first = first.cast::<T>().wrapping_add(batch * self.rows * ld + band.columns.start);
-        Some((first, ld))
-    }
-
     /// Passes the gathered sums to the epilogue.
     fn hand_on<E: Engine>(
         &self,
@@ -475,9 +468,12 @@ impl<E: Engine> Run<'_, Correlation<'_>, E> {
             return;
         }
         // Gathered sums have room behind them; what follows a band may be another thread's.
-        let stored = self.stored::<E::Num>(batch, band);
+        let stored = self.stored_as_they_are();
         let (first, ld, slack) = match stored {
-            Some((first, ld)) => (first, ld, 0),
+            Some(Stored { first, ld, .. }) => {
+                let place = batch * m * ld + band.columns.start;
+                (first.cast::<E::Num>().wrapping_add(place), ld, 0)
+            }
             None => {
                 let dense = scratch.chains.room::<E::Num>(band.gathered(m));
                 (dense.wrapping_add(waiting.len() * m * n), n, MOVED)

@@ -120,30 +120,31 @@ impl Operand<'_> {
         filled: &mut Buffer,
         runs: &mut Runs,
     ) -> Lines {
-        match self.source {
-            Source::Matrix { .. } => self.in_memory().map(|all| all.from(lines.start, k.start)),
+        if let Some(all) = self.in_memory() {
+            return all.from(lines.start, k.start);
+        }
+        let counts = [lines.len(), k.len()];
+        let (rows, cols) = if self.columns { (k, lines) } else { (lines, k) };
+        let (base, dtype, round, Gathered { row, column }) = match self.source {
             Source::Fill { fill, dtype } => {
-                let base = filled.room::<E::Num>(lines.len() * k.len()).cast::<u8>();
-                let (rows, cols) = if self.columns { (k, lines) } else { (lines, k) };
-                fill(rows.start, rows.len(), cols.start, cols.len(), base);
-                let (row, col) = (cols.len() as isize, 1);
-                let (across, along) = if self.columns { (col, row) } else { (row, col) };
-                Some(Lines { base, dtype, round: None, across, along })
+                let to = filled.room::<E::Num>(counts[0] * counts[1]).cast::<u8>();
+                fill(rows.start, rows.len(), cols.start, cols.len(), to);
+                (to, dtype, None, Gathered { row: cols.len(), column: 1 })
             }
             Source::Windows { base, dtype, round, seen } => {
-                let to =
-                    filled.room::<E::Num>(gathered_elements(lines.len(), k.len())).cast::<u8>();
-                let ranges = if self.columns { (k, lines) } else { (lines, k) };
-                let of = Gather { seen, base, bytes: dtype.bytes(), ranges, runs, to };
+                let to = filled.room::<E::Num>(gathered_elements(counts[0], counts[1])).cast();
+                let (bytes, ranges) = (dtype.bytes(), (rows, cols));
+                let of = Gather { seen, base, bytes, ranges, runs, to };
                 // SAFETY: the caller's contract; `to` has room in numbers at least as wide.
-                let Gathered { row, column } = unsafe { E::Singly::run(of) };
-                let (row, col) = (row as isize, column as isize);
-                let (across, along) = if self.columns { (col, row) } else { (row, col) };
-                Some(Lines { base: to.cast_const(), dtype, round, across, along })
+                (to, dtype, round, unsafe { E::Singly::run(of) })
             }
-            Source::Packed { .. } => None,
-        }
-        .expect("a matrix is in memory, and what is packed is not packed again")
+            Source::Matrix { .. } | Source::Packed { .. } => {
+                unreachable!("a matrix is in memory, and what is packed is not packed again")
+            }
+        };
+        let (row, col) = (row as isize, column as isize);
+        let (across, along) = if self.columns { (col, row) } else { (row, col) };
+        Lines { base, dtype, round, across, along }
     }
 
     /// View, its first element, and the routines that pack columns straight from it, if there are.

@@ -3,7 +3,7 @@
 use super::engines::with_engine;
 use super::micro::Engine;
 use super::operand::{Operand, Scratch, Source};
-use super::pack::{Wider, pack, panels, room, room_or_most};
+use super::pack::{Wider, pack, panels, room};
 use super::packed_weights::{PIECE, Panels};
 use super::workspace::Workspace;
 use crate::machine::{Cpu, InstructionSet};
@@ -15,7 +15,7 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 /// Workspace of [`keep`] for any piece.
 pub(crate) fn workspace_to_keep(cpu: &Cpu, panels: &Panels) -> Workspace {
     with_engine!(cpu, panels.acc, panels.pairs, E => {
-        let right = room_or_most::<E>(PIECE, E::WIDTH, CONTRACT_BLOCK);
+        let right = room::<E>(PIECE, E::WIDTH, CONTRACT_BLOCK);
         let filled = PIECE * CONTRACT_BLOCK;
         Workspace { right, filled, ..Workspace::default() }.times(size_of::<<E as Engine>::Num>())
     })

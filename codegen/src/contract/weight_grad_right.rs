@@ -61,7 +61,7 @@ impl Channels {
         }
         let image = Image::of(&plane, None)?;
         // In a weight gradient, windows have more positions than taps. Else it is a convolution.
-        if !image.has_one_plane() || steps <= taps || !image.is_mostly_seen(steps) {
+        if image.planes() != 1 || steps <= taps || !image.is_mostly_seen(steps) {
             return None;
         }
         let distances = whole.distances_in_turn();

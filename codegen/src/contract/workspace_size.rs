@@ -8,7 +8,7 @@ use super::macrokernel::chain_room;
 use super::micro;
 use super::micro::Engine;
 use super::operand::Source;
-use super::pack::room_or_most;
+use super::pack::room;
 use super::work::{NARROW, Work};
 use super::workspace::{Workspace, most};
 use crate::machine::{Cpu, InstructionSet};
@@ -50,14 +50,14 @@ impl Work<'_> {
         let [left_steps, right_steps] = if one_group { [k, block] } else { [block, k] };
         let left = match self.left_as_it_lies::<E>() {
             Some(_) => 0,
-            None => room_or_most::<E>(rows, 1, left_steps),
+            None => room::<E>(rows, 1, left_steps),
         };
         let packed = match self.as_it_lies::<E>() {
             Some(_) => cols.min(E::LANES),
             None if self.b.source.is_packed() => 0,
             None => cols,
         };
-        let right = if packed == 0 { 0 } else { room_or_most::<E>(packed, E::WIDTH, right_steps) };
+        let right = if packed == 0 { 0 } else { room::<E>(packed, E::WIDTH, right_steps) };
         let of_right = if self.b.through::<E>().is_some() { 0 } else { self.b.filled(cols, block) };
         let filled = self.a.filled(rows, block).max(of_right).max(self.dense(rows, cols));
         let (chains, sums) = (chain_room::<E>(rows), sums::<E>(rows, cols));
@@ -71,7 +71,7 @@ impl Work<'_> {
         type E = micro::avx512::Avx512F32;
         let (m, n, k) = (self.rows.len(), self.cols.len().min(TOGETHER), self.k);
         Workspace {
-            left: room_or_most::<E>(m, 1, k),
+            left: room::<E>(m, 1, k),
             filled: self.a.filled(m, k).max(self.dense(m, n)),
             listed: self.a.listed(m, k),
             sums: sums::<E>(m, n),

@@ -24,6 +24,7 @@ use crate::threads::part;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, Ordering};
+use tracecast_ir::DType;
 
 type FactorSource = contract::FactorSource<i64>;
 type Windows = contract::Windows<i64>;
@@ -260,12 +261,10 @@ impl ContractRun<'_> {
             }
         };
         let cpu = &self.invocation.machine.cpu;
-        let prefetched =
-            if self.together.count == 1 { self.prefetched(cpu, batch) } else { SmallVec::new() };
         let is_single = self.together.count == 1;
-        let stored = sums.stored(batch * contract.m).filter(|_| is_single);
-        let rounded = sums.rounded(batch * contract.m).filter(|_| is_single);
-        let finish = match (stored, rounded) {
+        let prefetched = if is_single { self.prefetched(cpu, batch) } else { SmallVec::new() };
+        let place = |dtype| sums.place(batch * contract.m, dtype).filter(|_| is_single);
+        let finish = match (place(contract.acc), place(DType::BF16)) {
             (Some(to), _) => Finish::Store(to.pointer(), contract.n),
             (None, Some(to)) => Finish::Rounded(&mut finish, to.pointer(), contract.n),
             (None, None) => Finish::Epilogue(&mut finish),

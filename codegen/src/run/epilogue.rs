@@ -82,19 +82,9 @@ impl<'a> Sums<'a> {
         Sums { contract, invocation, stored }
     }
 
-    /// Where the sum of a row, counted through all batches, and of the first column is stored, if
-    /// sums are stored as they are.
-    pub(super) fn stored(&self, row: usize) -> Option<Address> {
-        self.place(row, self.contract.acc)
-    }
-
-    /// The same, if they are rounded to bf16.
-    pub(super) fn rounded(&self, row: usize) -> Option<Address> {
-        self.place(row, DType::BF16)
-    }
-
-    /// The same, if they are of that dtype there.
-    fn place(&self, row: usize, of: DType) -> Option<Address> {
+    /// The address of the sum of a row, counted through all batches, and of the first column, if
+    /// sums are stored in that dtype.
+    pub(super) fn place(&self, row: usize, of: DType) -> Option<Address> {
         let Stored { first, dtype, .. } = self.stored.filter(|to| to.dtype == of)?;
         Some(first.offset((row * self.contract.n * dtype.bytes()) as isize))
     }

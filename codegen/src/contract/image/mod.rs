@@ -181,11 +181,8 @@ impl Along {
 
     /// The places read of a whole line, and their stride in elements; `None` if none or too large.
     fn read(&self) -> Option<(Range<isize>, usize)> {
-        let [low, high] = self.reach();
-        let places = match self.extent {
-            Some(extent) => low.max(0)..(high + 1).min(extent as isize),
-            None => low..high + 1,
-        };
+        let ([low, high], places) = (self.reach(), self.places());
+        let places = places.start.max(low)..places.end.min(high + 1);
         self.near().filter(|_| places.start < places.end).map(|stride| (places, stride))
     }
 
@@ -257,7 +254,7 @@ impl Image {
         image.wrapping_offset(-before)
     }
 
-    fn planes(&self) -> usize {
+    pub(super) fn planes(&self) -> usize {
         let extent = |step: &Step| match step {
             Step::Planes(extent, _) => *extent,
             Step::Taps(_) => 1,
@@ -284,14 +281,7 @@ impl Image {
             ..along
         });
         let pitch = pitch(&along[AXES - 1]);
-        Image {
-            along,
-            steps: self.steps.clone(),
-            pitch,
-            origin: self.origin,
-            second: self.second,
-            blocks: None,
-        }
+        Image { along, pitch, blocks: None, ..self.clone() }
     }
 
     /// True if places in order take little more memory: strides are not much larger than windows.
@@ -378,10 +368,6 @@ impl Image {
         };
         let is_read = is_read && acc == DType::F32;
         is_read && self.depthwise().is_some_and(|[_, across]| is_long(across))
-    }
-
-    pub(super) fn has_one_plane(&self) -> bool {
-        self.planes() == 1
     }
 
     /// Size in numbers, with what vectors overrun.

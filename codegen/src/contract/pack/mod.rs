@@ -63,18 +63,10 @@ pub(super) fn panels(columns: usize, width: usize) -> impl Iterator<Item = Part>
     })
 }
 
-/// Numbers that [`pack`] may write for `lines` lines.
+/// Numbers that [`pack`] may write for `lines` lines, or the largest number if that overflows.
 pub(super) fn room<E: Engine>(lines: usize, width: usize, k: usize) -> usize {
-    lines.next_multiple_of(width) * k.div_ceil(E::DEPTH) + 8
-}
-
-/// [`room`], or the largest number if that overflows.
-pub(super) fn room_or_most<E: Engine>(lines: usize, width: usize, k: usize) -> usize {
     let wide = lines.checked_next_multiple_of(width).unwrap_or(usize::MAX);
-    if wide.checked_mul(k).is_none_or(|all| all > usize::MAX / 16) {
-        return usize::MAX;
-    }
-    room::<E>(lines, width, k)
+    wide.saturating_mul(k.div_ceil(E::DEPTH)).saturating_add(8)
 }
 
 /// Steps that are packed before the next part if adjacent lines have stride one, to read memory in
