@@ -4,13 +4,13 @@
 
 use super::driver::Run;
 use super::image::{BEHIND, Image};
-use super::implicit_gemm::{Correlation, Stored};
+use super::implicit_gemm::Correlation;
 use super::micro::avx2::Avx2F32;
 use super::micro::depthwise::{MOST_PLANES, Planes, avx2, avx512};
 use super::micro::{Engine, SHORT};
 use super::operand::Scratch;
 use super::pack::room;
-use super::sink::Sink;
+use super::sink::{Sink, Stored};
 use super::workspace::Workspace;
 use crate::machine::InstructionSet;
 use std::ops::Range;

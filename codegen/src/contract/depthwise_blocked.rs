@@ -6,12 +6,12 @@
 use super::driver::Run;
 use super::groups;
 use super::image::Image;
-use super::implicit_gemm::{Correlation, SideBySide, Stored};
+use super::implicit_gemm::{Correlation, SideBySide};
 use super::micro::elementwise::{How, Lanes, Line};
 use super::micro::{Elementwise, Engine};
 use super::operand::{Operand, Scratch};
 use super::pack::{Lines, Wider, room, strips};
-use super::sink::Sink;
+use super::sink::{Sink, Stored};
 use super::workspace::Workspace;
 use std::ops::Range;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;

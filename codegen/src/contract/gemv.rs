@@ -2,13 +2,18 @@
 
 use super::driver::Run;
 use super::macrokernel::leading;
+use super::micro::Engine;
 use super::micro::avx2::Avx2F32;
 use super::micro::avx512::Avx512F32;
 use super::micro::gemv::{self, Gemv, ROWS_OF_PAIRS};
 use super::operand::Scratch;
 use super::pack::{Lines, room, strips};
+use super::product::Product;
+use super::room_of_sums;
+use super::schedule::{Chosen, Load, Schedule};
+use super::sink::Sink;
 use super::without::{Choice, is_without};
-use super::{Chosen, Finish, Load, Schedule, Work};
+use super::workspace::Workspace;
 use crate::machine::InstructionSet;
 use smallvec::smallvec;
 use tracecast_ir::DType;
@@ -16,9 +21,9 @@ use tracecast_ir::DType;
 /// Columns for each row from which rows are worth packing that are not contiguous along `k`.
 const ENOUGH_COLUMNS: usize = 128;
 /// Columns per call of the epilogue.
-pub(super) const TOGETHER: usize = 1024;
+const TOGETHER: usize = 1024;
 
-impl Work<'_> {
+impl Product<'_> {
     /// The right operand, if few rows use columns that are contiguous along `k`.
     pub(super) fn along_k(&self) -> Option<Lines> {
         let reads = |b: &Lines| match self.cpu.instructions {
@@ -29,7 +34,7 @@ impl Work<'_> {
             InstructionSet::Avx2 => self.is_along::<Avx2F32>(b),
             InstructionSet::Portable => false,
         };
-        self.b.in_memory().filter(reads)
+        self.b.in_memory().filter(|b| self.acc == DType::F32 && reads(b))
     }
 
     /// True if the engine transposes such columns for these rows.
@@ -68,25 +73,34 @@ impl Work<'_> {
         }
     }
 
-    /// Computes few rows by columns that are contiguous along `k`.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the work's. Operands must be readable for its rows, columns and `k`, and the
-    /// destination writable.
-    pub(super) unsafe fn run_few(&self, b: Lines, scratch: &mut Scratch, finish: &mut Finish<'_>) {
-        if self.has_avx512() {
-            // SAFETY: the caller's contract.
-            unsafe { Run::<_, Avx512F32>::new(self) }.run_along(b, scratch, finish)
-        } else {
-            // SAFETY: the caller's contract.
-            unsafe { Run::<_, Avx2F32>::new(self) }.run_along(b, scratch, finish)
+    /// Workspace of [`Run::run_few`].
+    pub(super) fn workspace_along(&self) -> Workspace {
+        let (m, n, k) = (self.rows.len(), self.cols.len().min(TOGETHER), self.k);
+        Workspace {
+            left: room::<Avx512F32>(m, 1, k),
+            filled: self.a.filled(m, k).max(self.dense(m, n)),
+            listed: self.a.listed(m, k),
+            sums: room_of_sums::<Avx512F32>(m, n),
+            ..Workspace::default()
         }
     }
 }
 
-impl<E: Gemv> Run<'_, Work<'_>, E> {
-    fn run_along(&self, b: Lines, scratch: &mut Scratch, finish: &mut Finish<'_>) {
+impl<E: Engine> Run<'_, Product<'_>, E> {
+    /// Computes few rows by columns that are contiguous along `k`.
+    pub(super) fn run_few(&self, b: Lines, scratch: &mut Scratch, sink: &mut Sink<'_>) {
+        if self.has_avx512() {
+            // SAFETY: what `Run` promises, by an engine of the same CPU.
+            unsafe { Run::<Product<'_>, Avx512F32>::new(self) }.run_along(b, scratch, sink)
+        } else {
+            // SAFETY: as above.
+            unsafe { Run::<Product<'_>, Avx2F32>::new(self) }.run_along(b, scratch, sink)
+        }
+    }
+}
+
+impl<E: Gemv> Run<'_, Product<'_>, E> {
+    fn run_along(&self, b: Lines, scratch: &mut Scratch, sink: &mut Sink<'_>) {
         let a = if let Some(lines) = self.rows_in_place() {
             gemv::Rows { base: lines.from(self.rows.start, 0).base.cast(), row: lines.across }
         } else {
@@ -110,7 +124,7 @@ impl<E: Gemv> Run<'_, Work<'_>, E> {
             let b = b.from(cols.start, 0);
             // SAFETY: operands are ready, sums have room; `along_k` checked CPU and columns.
             unsafe { gemv::product::<E>(sizes, a, b, sums, ld) };
-            self.finish::<E>(self.rows.clone(), cols, scratch, finish);
+            self.finish::<E>(self.rows.clone(), cols, scratch, sink);
         }
     }
 }

@@ -14,7 +14,7 @@ use super::micro::gemm::{Sums, Taps, outer};
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, MOVED, Wider, move_line, room, strips};
 use super::schedule::Chosen;
-use super::sink::Sink;
+use super::sink::{Sink, Stored};
 use super::subnormal::may_be_subnormal;
 use super::workspace::Workspace;
 use crate::machine::Cpu;
@@ -57,17 +57,6 @@ pub(crate) struct Correlation<'a> {
     pub(crate) pairs: bool,
     /// Destination of sums that need no epilogue.
     pub(crate) stored: Option<Stored>,
-}
-
-/// Destination of sums that need no epilogue.
-#[derive(Clone, Copy)]
-pub(crate) struct Stored {
-    /// The first sum.
-    pub(crate) first: *mut u8,
-    /// Row stride through all batches, in elements.
-    pub(crate) ld: usize,
-    /// Dtype there: that of the sums, or a 16-bit float. Paths that cannot round call the epilogue.
-    pub(crate) dtype: DType,
 }
 
 /// Loop nests that compute the sums.

@@ -3,11 +3,12 @@
 //! So no sum is moved, and none is computed past the end of a row.
 
 use super::image::Image;
-use super::implicit_gemm::{Band, Correlation, PIECE, Ready, Stored};
+use super::implicit_gemm::{Band, Correlation, PIECE, Ready};
 use super::micro::Engine;
 use super::micro::gemm::{Sums, Taps, outer, place};
 use super::pack::strips;
 use super::prefetch::prefetch_bytes;
+use super::sink::Stored;
 use crate::routines::{NarrowFloat, Tiles};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;

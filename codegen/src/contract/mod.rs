@@ -1,7 +1,7 @@
 //! Matrix products on one thread: `C[i, j] = sum over k of A[i, k] * B[k, j]`, then an epilogue.
 //!
 //! Each sum is one chain in the order of [`CONTRACT_BLOCK`]. So every range, CPU, cache size and
-//! blocking gives the same bits. A part of a block of `k` continues the chains of the one before.
+//! blocking gives the same bits.
 //!
 //! With a single group of rows, the left operand is packed once and the right one as it is used.
 //! Otherwise the right operand is packed per group of columns, and the left one as it is used. An
@@ -38,6 +38,7 @@ mod pack;
 mod pack_weights;
 mod packed_weights;
 mod prefetch;
+mod product;
 mod schedule;
 mod sink;
 mod split_k_sums;
@@ -54,9 +55,7 @@ mod weight_grad_operand;
 mod weight_grad_part;
 mod weight_grad_right;
 pub(crate) mod without;
-mod work;
 mod workspace;
-mod workspace_size;
 
 pub(crate) use attend::{
     Dropped, Gradients, Place, Problem, QUERIES, Unit, attend, chosen_for_attention, numbers,
@@ -65,35 +64,35 @@ pub(crate) use depthwise_weight_grad::{LinesOfWindows, OverLines};
 pub(crate) use driver::Driver;
 pub(crate) use im2col::{Axis, Bound, MOST_BOUNDS, Seen};
 pub(crate) use image::{Image, ProductSizes};
-pub(crate) use implicit_gemm::{Correlation, SideBySide, Stored};
+pub(crate) use implicit_gemm::{Correlation, SideBySide};
 pub(crate) use operand::{FillFn, Scratch, Source};
 pub(crate) use pack_weights::{keep, workspace_to_keep};
 pub(crate) use packed_weights::{PIECE, Panels};
 pub(crate) use prefetch::Prefetch;
+pub(crate) use product::Product;
 pub(crate) use schedule::{Chosen, Shared};
-pub(crate) use sink::Sink;
+pub(crate) use sink::{Sink, Stored};
 pub(crate) use split_k_sums::{can_be_shared, shared_bytes};
 pub(crate) use transposed::Transposed;
 pub(crate) use weight_grad_part::{Positions, Split};
 pub(crate) use weight_grad_right::Channels;
-pub(crate) use work::Finish;
 pub(crate) use workspace::Workspace;
-pub(crate) use workspace_size::workspace;
 
-use crate::machine::{Cpu, InstructionSet};
+#[cfg(test)]
+use crate::machine::Cpu;
 use blocking::Blocking;
 use driver::Run;
-use engines::with_engine;
 use macrokernel::{Left, Out, Right, block, chain_room, leading, tile};
 use micro::{Engine, Number};
 use pack::{Lines, Wider, pack, panels as panels_of, room};
-use schedule::{Load, Schedule};
+use product::NARROW;
+use schedule::Schedule;
 use smallvec::smallvec;
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 use without::{Choice, is_without};
-use work::{NARROW, Work};
+use workspace::most;
 
 /// Columns from which packing a left operand with long strides pays.
 const MANY_COLUMNS: usize = 96;
@@ -104,79 +103,8 @@ const LONG: usize = 32;
 /// Rows from which reading columns in place as bf16 pairs pays.
 #[cfg(target_arch = "x86_64")]
 const ROWS_OF_PAIRS: usize = 8;
-/// Computes a range of rows and columns over all of `k`, accumulating in `acc`: f32 or f64.
-///
-/// # Safety
-///
-/// `cpu` must be this CPU. Matrices must be readable for the rows, columns and `k`, and the
-/// destination writable.
-///
-/// # Panics
-/// If `acc` is neither f32 nor f64.
-#[allow(clippy::too_many_arguments, reason = "the one entry; a struct would only rename them")]
-pub(crate) unsafe fn contract(
-    cpu: &Cpu,
-    acc: DType,
-    rows: Range<usize>,
-    cols: Range<usize>,
-    k: usize,
-    a: &Source<'_>,
-    b: &Source<'_>,
-    scratch: &mut Scratch,
-    prefetched: &[Prefetch],
-    mut finish: Finish<'_>,
-) {
-    assert!(
-        matches!(acc, DType::F32 | DType::F64),
-        "contractions accumulate in f32 or f64, not {acc}"
-    );
-    if rows.is_empty() || cols.is_empty() {
-        return;
-    }
-    let work = Work::new(cpu, rows, cols, k, [a, b], prefetched);
-    let workspace = || work.workspace(acc);
-    scratch.held_to(workspace, |scratch| {
-        #[cfg(target_arch = "x86_64")]
-        if acc == DType::F32
-            && let Some(columns) = work.along_k()
-        {
-            // SAFETY: the caller's contract.
-            return unsafe { work.run_few(columns, scratch, &mut finish) };
-        }
-        with_engine!(cpu, acc, work.in_pairs(), E => {
-            // SAFETY: the caller's contract.
-            unsafe { Run::<Work<'_>, E>::new(&work) }.run(scratch, &mut finish)
-        });
-    });
-}
 
-/// The schedule of a product of `[rows, cols, k]`.
-pub(crate) fn chosen(
-    cpu: &Cpu,
-    acc: DType,
-    [rows, cols, k]: [usize; 3],
-    [a, b]: [&Source<'_>; 2],
-) -> Chosen {
-    let work = Work::new(cpu, 0..rows, 0..cols, k, [a, b], &[]);
-    #[cfg(target_arch = "x86_64")]
-    if acc == DType::F32 && work.along_k().is_some() {
-        return work.chosen_along();
-    }
-    with_engine!(cpu, acc, work.in_pairs(), E => work.chosen::<E>())
-}
-
-/// True if a product of `[rows, cols, k]` reads its whole right operand in place.
-pub(crate) fn is_read_in_place(
-    cpu: &Cpu,
-    acc: DType,
-    [rows, cols, k]: [usize; 3],
-    [a, b]: [&Source<'_>; 2],
-) -> bool {
-    let work = Work::new(cpu, 0..rows, 0..cols, k, [a, b], &[]);
-    with_engine!(cpu, acc, work.in_pairs(), E => work.reads_again::<E>(work.cols.len()))
-}
-
-impl Work<'_> {
+impl Product<'_> {
     /// The blocking, and whether there is one group of rows.
     fn cut<E: Engine>(&self) -> (Blocking, bool) {
         let sizes = [self.rows.len(), self.cols.len(), self.k];
@@ -184,7 +112,8 @@ impl Work<'_> {
         (blocking, self.rows.len() <= blocking.rows)
     }
 
-    fn chosen<E: Engine>(&self) -> Chosen {
+    /// Schedule of [`Run::run_blocked`].
+    fn chosen_blocked<E: Engine>(&self) -> Chosen {
         let (Blocking { rows, columns }, _) = self.cut::<E>();
         let in_place = [self.left_as_it_lies::<E>(), self.as_it_lies::<E>()];
         let loads = [(self.a, in_place[0]), (self.b, in_place[1])]
@@ -196,6 +125,37 @@ impl Work<'_> {
             blocks: smallvec![("mc", rows), ("nc", columns), ("kc", CONTRACT_BLOCK)],
             ..Chosen::new(Schedule::Gemm, loads)
         }
+    }
+
+    /// Workspace of [`Run::run_blocked`].
+    fn workspace_blocked<E: Engine>(&self) -> Workspace {
+        let (blocking, one_group) = self.cut::<E>();
+        let (m, n, k) = (self.rows.len(), self.cols.len(), self.k);
+        let rows = if one_group { m } else { blocking.rows.min(m) };
+        let cols = blocking.columns.min(n);
+        // An operand with one group is packed for all of `k`, the other for a block.
+        let block = k.min(CONTRACT_BLOCK);
+        let [left_steps, right_steps] = if one_group { [k, block] } else { [block, k] };
+        let left = match self.left_as_it_lies::<E>() {
+            Some(_) => 0,
+            None => room::<E>(rows, 1, left_steps),
+        };
+        let packed = match self.as_it_lies::<E>() {
+            Some(_) => cols.min(E::LANES),
+            None if self.b.source.is_packed() => 0,
+            None => cols,
+        };
+        let right = if packed == 0 { 0 } else { room::<E>(packed, E::WIDTH, right_steps) };
+        let of_right = if self.b.through::<E>().is_some() { 0 } else { self.b.filled(cols, block) };
+        let filled = self.a.filled(rows, block).max(of_right).max(self.dense(rows, cols));
+        let (chains, sums) = (chain_room::<E>(rows), room_of_sums::<E>(rows, cols));
+        let listed = most(self.a.listed(rows, block), self.b.listed(cols, block));
+        Workspace { left, right, filled, chains, sums, listed, steps: 0 }
+    }
+
+    /// Elements that [`Product::finish`] gathers: of narrow groups, as the last may be.
+    fn dense(&self, rows: usize, cols: usize) -> usize {
+        rows.saturating_mul(if self.traded { cols } else { cols.min(NARROW) })
     }
 
     /// True if the last columns, too few for a vector, are read with columns before them. The sums
@@ -210,19 +170,14 @@ impl Work<'_> {
         &self,
         rows: &Range<usize>,
         cols: &Range<usize>,
-        finish: &Finish<'_>,
     ) -> Option<(*mut E::Num, usize, bool)> {
-        let (base, ld, rounded) = match *finish {
-            Finish::Store(base, ld) => (base, ld, false),
-            Finish::Rounded(_, base, ld) if E::ROUNDS => (base, ld, true),
-            Finish::Rounded(..) | Finish::Epilogue(_) => return None,
-        };
+        let Stored { first, ld, dtype } = self.stored?;
+        let rounded = dtype == DType::BF16;
         let is_whole = cols.len().is_multiple_of(E::LANES) || self.reads_again::<E>(cols.len());
-        let is_summed = self.k > 0 && (!rounded || self.k <= CONTRACT_BLOCK);
-        let fits = !self.traded && is_summed && is_whole;
-        let bytes = if rounded { DType::BF16.bytes() } else { size_of::<E::Num>() };
-        let first = base.wrapping_add((rows.start * ld + cols.start) * bytes);
-        fits.then_some((first.cast(), ld, rounded))
+        let is_summed = self.k > 0 && (!rounded || E::ROUNDS && self.k <= CONTRACT_BLOCK);
+        let fits = [self.acc, DType::BF16].contains(&dtype) && !self.traded;
+        let first = first.wrapping_add((rows.start * ld + cols.start) * dtype.bytes());
+        (fits && is_summed && is_whole).then_some((first.cast(), ld, rounded))
     }
 
     /// The left operand, if read in place.
@@ -240,14 +195,15 @@ impl Work<'_> {
     /// place, for at least [`ROWS_OF_PAIRS`] rows.
     #[cfg(target_arch = "x86_64")]
     fn in_pairs(&self) -> bool {
+        let is_read = || self.as_it_lies::<micro::pairs::PairsF32>().is_some();
+        let pays = || self.rows.len() >= ROWS_OF_PAIRS && is_read();
         let all_bf16 = self.a.source.is_bf16() && self.b.source.is_bf16();
-        let pays = self.rows.len() >= ROWS_OF_PAIRS;
-        let pays = pays && self.as_it_lies::<micro::pairs::PairsF32>().is_some();
-        let pays = pays || self.as_it_lies::<micro::avx512::Avx512F32>().is_none();
-        self.cpu.pairs && all_bf16 && pays
+        self.cpu.pairs
+            && all_bf16
+            && (pays() || self.as_it_lies::<micro::avx512::Avx512F32>().is_none())
     }
 
-    /// The right operand, if read in place. Columns that fill no vector: [`Work::reads_again`].
+    /// The right operand, if read in place. Columns that fill no vector: [`Product::reads_again`].
     fn as_it_lies<E: Engine>(&self) -> Option<Lines> {
         // Each strip of rows interleaves two steps for pairs, between its products.
         let most = if E::DEPTH == 1 { 2 } else { 3 };
@@ -273,30 +229,25 @@ impl Work<'_> {
         rows: Range<usize>,
         cols: Range<usize>,
         scratch: &mut Scratch,
-        finish: &mut Finish<'_>,
+        sink: &mut Sink<'_>,
     ) {
         let ld = leading::<E>(cols.len());
         let sums = scratch.sums.room::<E::Num>(0);
         let (m, n) = (rows.len(), cols.len());
-        let epilogue = match finish {
-            Finish::Epilogue(epilogue) | Finish::Rounded(epilogue, ..) => epilogue,
-            Finish::Store(base, to) => {
-                let [row, col] = if self.traded { [1, *to] } else { [*to, 1] };
-                let to = base.cast::<E::Num>();
-                let to = to.wrapping_add(rows.start * row + cols.start * col);
-                // SAFETY: sums that `block` wrote, and their places in the caller's matrix.
-                unsafe { store(sums.cast_const(), ld, [m, n], to, [row, col]) };
-                return;
-            }
-        };
+        if let Some(Stored { first, ld: to, .. }) = self.stored.filter(|to| to.dtype == self.acc) {
+            let [row, col] = if self.traded { [1, to] } else { [to, 1] };
+            let to = first.cast::<E::Num>().wrapping_add(rows.start * row + cols.start * col);
+            // SAFETY: sums that `block` wrote, and their places in the caller's matrix.
+            return unsafe { store(sums.cast_const(), ld, [m, n], to, [row, col]) };
+        }
         if !self.traded && n == ld {
-            epilogue(rows, cols, sums.cast_const().cast());
+            sink(rows, cols, sums.cast_const().cast());
             return;
         }
         if !self.traded && (m == 1 || n >= NARROW) {
             for (i, row) in rows.enumerate() {
                 let line = sums.wrapping_add(i * ld).cast_const().cast();
-                epilogue(row..row + 1, cols.clone(), line);
+                sink(row..row + 1, cols.clone(), line);
             }
             return;
         }
@@ -306,22 +257,23 @@ impl Work<'_> {
         unsafe { store(sums.cast_const(), ld, [m, n], dense, [row, col]) };
         let dense = dense.cast_const().cast();
         if self.traded {
-            epilogue(cols, rows, dense);
+            sink(cols, rows, dense);
         } else {
-            epilogue(rows, cols, dense);
+            sink(rows, cols, dense);
         }
     }
 }
 
-impl<E: Engine> Run<'_, Work<'_>, E> {
-    fn run(&self, scratch: &mut Scratch, finish: &mut Finish<'_>) {
+impl<E: Engine> Run<'_, Product<'_>, E> {
+    /// Computes the product in blocks of packed operands, or of operands in place.
+    fn run_blocked(&self, scratch: &mut Scratch, sink: &mut Sink<'_>) {
         let (blocking, one_group) = self.cut::<E>();
         let all = 0..self.k;
         let left = one_group.then(|| self.left(self.rows.clone(), all.clone(), scratch));
         for cols in groups(&self.cols, blocking.columns) {
             let right = (!one_group).then(|| self.right(cols.clone(), all.clone(), scratch));
             for rows in groups(&self.rows, blocking.rows) {
-                let stored = self.stored_at_once::<E>(&rows, &cols, finish);
+                let stored = self.stored_at_once::<E>(&rows, &cols);
                 let ld = stored.map_or(leading::<E>(cols.len()), |(_, ld, _)| ld);
                 let room = || scratch.sums.room::<E::Num>(rows.len() * ld);
                 let sums = stored.map_or_else(room, |(to, ..)| to);
@@ -342,7 +294,7 @@ impl<E: Engine> Run<'_, Work<'_>, E> {
                         Some(right) => right.from::<E>(from / E::DEPTH),
                         None => self.right(cols.clone(), k.clone(), scratch),
                     };
-                    let is_last = k.end == self.k && k.len() >= LONG;
+                    let is_last = k.end == self.k && k.len() >= LONG && !self.traded;
                     let out = Out {
                         sums,
                         ld,
@@ -360,7 +312,7 @@ impl<E: Engine> Run<'_, Work<'_>, E> {
                     unsafe { block::<E>(sizes, left, right, out, chains) };
                 }
                 if stored.is_none() {
-                    self.finish::<E>(rows, cols.clone(), scratch, finish);
+                    self.finish::<E>(rows, cols.clone(), scratch, sink);
                 }
             }
         }
@@ -450,6 +402,11 @@ unsafe fn store<T: Copy>(
             unsafe { to.wrapping_add(j * col).write(sum) };
         }
     }
+}
+
+/// Elements of the sums of a group, or of a smaller one.
+fn room_of_sums<E: Engine>(rows: usize, cols: usize) -> usize {
+    rows.saturating_mul(cols.next_multiple_of(E::LANES) + E::LANES)
 }
 
 /// Splits a range into groups of at most `length`.

@@ -1,6 +1,6 @@
 //! Right operands (weights) that are packed once and used by many contractions.
 //!
-//! The layout is that of [`super::contract()`]: blocks of `k`, each in panels of columns. An
+//! The layout is that of [`super::Product`]: blocks of `k`, each in panels of columns. An
 //! element is a pair of bf16 steps where these are multiplied in pairs. Else it has the operand's
 //! dtype if the kernel reads that, so the copy is no larger than the operand.
 

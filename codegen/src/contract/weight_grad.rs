@@ -2,7 +2,7 @@
 //!
 //! Packing columns would check bounds for every tap of every step. Instead each channel is copied
 //! to an image, in which a column and a step are one offset each. Vectors go along rows: the left
-//! operand is packed. Each sum is the chain of [`super::contract`].
+//! operand is packed. Each sum is the chain of [`super::Product`].
 //!
 //! For bf16 pairs, each element of an image is paired with that of the next step. If rows are even,
 //! all pairs have one distance. Else some cross the end of a row or an example, and each distance

@@ -6,7 +6,7 @@
 //! many columns as one large image; each sum is the same chain as before.
 
 use super::factors::{seen, source};
-use crate::contract;
+use crate::contract::Product;
 use crate::machine::Cpu;
 use crate::plan::contract::{self as plan, BoundContract};
 use smallvec::SmallVec;
@@ -169,6 +169,6 @@ fn is_read_in_place(contract: &BoundContract, cpu: &Cpu) -> bool {
         plan::FactorSource::Seen(windows) => Some(seen(windows, |_| 0)),
         plan::FactorSource::Plain { .. } | plan::FactorSource::Computed { .. } => None,
     };
-    let [a, b] = [source(left, left_seen.as_ref(), None), source(&factors[1], None, None)];
-    contract::is_read_in_place(cpu, acc, [m, n, k], [&a, &b])
+    let factors = [source(left, left_seen.as_ref(), None), source(&factors[1], None, None)];
+    Product::new(cpu, acc, [0..m, 0..n], k, factors).reads_in_place()
 }

@@ -9,14 +9,15 @@ use super::epilogue::Sums;
 use super::factors::{from_first, in_batch, seen, source};
 use super::implicit_gemm::Images;
 use super::max_abs::{Places, with_places};
-use super::memory::{self, Block, block_address, keep, with_scratch};
+use super::memory::{block_address, keep, product, with_scratch};
 use super::packed_weights::{PackedOperand, Packing, Place};
 use super::thread_grid::{Cut, cut};
 use super::weight_grad::OverPositions;
 use super::{Invocation, Slots};
 use crate::contract::without::{Choice, is_without};
 use crate::contract::{
-    self as products, FillFn, Finish, PIECE, Panels, Prefetch, Seen, Shared, Source, Workspace,
+    Driver as _, FillFn, PIECE, Panels, Prefetch, Product, Seen, Shared, Source, Workspace,
+    workspace_to_keep,
 };
 use crate::machine::{Cpu, Machine};
 use crate::plan::contract::{self, BoundContract};
@@ -24,7 +25,6 @@ use crate::threads::part;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, Ordering};
-use tracecast_ir::DType;
 
 type FactorSource = contract::FactorSource<i64>;
 type Windows = contract::Windows<i64>;
@@ -97,7 +97,7 @@ pub(super) fn workspace(
         let of = |i: usize| {
             let rows = part(contract.m, cut.units[0], down, i / across).len();
             let cols = part(together.columns(), cut.units[1], across, i % across).len();
-            products::workspace(cpu, contract.acc, [rows, cols, contract.k], [&a, &b])
+            Product::new(cpu, contract.acc, [0..rows, 0..cols], contract.k, [a, b]).workspace()
         };
         (cut.tasks(), (0..down * across).map(of).fold(Workspace::default(), Workspace::max))
     };
@@ -105,7 +105,7 @@ pub(super) fn workspace(
     let (tasks, all) = with_sources(contract, &together, |sources| of_part(&together, sources));
     let Some(packing) = packing else { return (tasks, all) };
     // The first runs are those without panels. What packs all of them takes a part's room as well.
-    let to_keep = products::workspace_to_keep(cpu, &packing.panels);
+    let to_keep = workspace_to_keep(cpu, &packing.panels);
     let kept = Source::Packed { base: std::ptr::null(), panels: packing.panels, least: u16::MAX };
     let none = Together::none(contract);
     let (tasks_with, all_with) = with_sources(contract, &none, |[a, _]| of_part(&none, [a, kept]));
@@ -121,8 +121,9 @@ pub(super) fn chosen(contract: &BoundContract, machine: &Machine) -> Option<Shar
     let Cut { groups, grid: [down, across], units } = cut(contract, machine, &together, false);
     let rows = part(contract.m, units[0], down, 0).len();
     let columns = part(together.columns(), units[1], across, 0).len();
-    let chosen = with_sources(contract, &together, |[a, b]| {
-        products::chosen(&machine.cpu, contract.acc, [rows, columns, contract.k], [&a, &b])
+    let ranges = [0..rows, 0..columns];
+    let chosen = with_sources(contract, &together, |factors| {
+        Product::new(&machine.cpu, contract.acc, ranges, contract.k, factors).chosen()
     });
     Some((chosen, [("batches", groups), ("rows", down), ("columns", across)]))
 }
@@ -210,7 +211,7 @@ struct ContractRun<'a> {
 impl ContractRun<'_> {
     /// Runs every part.
     fn tasks(&self, cut: Cut, accumulators: Option<Accumulators<'_>>, largest: Places) {
-        let BoundContract { m, k, .. } = *self.contract;
+        let m = self.contract.m;
         let (batches, n) = (self.together.batches, self.together.columns());
         if batches * m * n == 0 {
             return;
@@ -227,7 +228,7 @@ impl ContractRun<'_> {
             largest.push(&mut slots, task, 0);
             for batch in part(batches, 1, cut.groups, group) {
                 let batch = self.together.batch(batch, 0);
-                self.block(batch, Block { rows: rows.clone(), cols: cols.clone(), k }, &mut slots);
+                self.block(batch, [rows.clone(), cols.clone()], &mut slots);
             }
         });
     }
@@ -242,7 +243,7 @@ impl ContractRun<'_> {
 
     /// A block of a batch, or of those that go together with it, whose sums the epilogue gets with
     /// these slots.
-    fn block(&self, batch: usize, block: Block, slots: &mut Slots) {
+    fn block(&self, batch: usize, ranges: [Range<usize>; 2], slots: &mut Slots) {
         let (contract, sums) = (self.contract, Sums::of(self.contract, self.invocation));
         let mut call = |batch: usize, rows: Range<usize>, cols: Range<usize>, block: *const u8| {
             let rows = batch * contract.m + rows.start..batch * contract.m + rows.end;
@@ -263,14 +264,11 @@ impl ContractRun<'_> {
         let cpu = &self.invocation.machine.cpu;
         let is_single = self.together.count == 1;
         let prefetched = if is_single { self.prefetched(cpu, batch) } else { SmallVec::new() };
-        let place = |dtype| sums.place(batch * contract.m, dtype).filter(|_| is_single);
-        let finish = match (place(contract.acc), place(DType::BF16)) {
-            (Some(to), _) => Finish::Store(to.pointer(), contract.n),
-            (None, Some(to)) => Finish::Rounded(&mut finish, to.pointer(), contract.n),
-            (None, None) => Finish::Epilogue(&mut finish),
-        };
+        let stored = sums.stored(batch * contract.m).filter(|_| is_single);
         self.with_factors(batch, |factors| {
-            memory::contract(cpu, contract.acc, block, factors, &prefetched, finish);
+            let mut part = Product::new(cpu, contract.acc, ranges, contract.k, factors);
+            (part.prefetched, part.stored) = (&prefetched, stored);
+            product(&part, &mut finish);
         });
     }
 

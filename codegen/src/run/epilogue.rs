@@ -3,7 +3,7 @@
 
 use super::memory::{Address, Rows, copy_rows, narrow_rows, with_scratch};
 use super::{Invocation, Slots};
-use crate::contract::Prefetch;
+use crate::contract::{self, Prefetch};
 use crate::machine::Cpu;
 use crate::plan::contract::{BoundContract, EpilogueOperand};
 use crate::routines::{NarrowFloat, TileFn, Tiles};
@@ -82,11 +82,11 @@ impl<'a> Sums<'a> {
         Sums { contract, invocation, stored }
     }
 
-    /// The address of the sum of a row, counted through all batches, and of the first column, if
-    /// sums are stored in that dtype.
-    pub(super) fn place(&self, row: usize, of: DType) -> Option<Address> {
-        let Stored { first, dtype, .. } = self.stored.filter(|to| to.dtype == of)?;
-        Some(first.offset((row * self.contract.n * dtype.bytes()) as isize))
+    /// Where the sums of rows from that one on, counted through all batches, are stored.
+    pub(super) fn stored(&self, row: usize) -> Option<contract::Stored> {
+        let (Stored { first, dtype, .. }, ld) = (self.stored?, self.contract.n);
+        let first = first.offset((row * ld * dtype.bytes()) as isize).pointer();
+        Some(contract::Stored { first, ld, dtype })
     }
 
     /// Sums of some rows, counted through all batches, and columns, row by row without gaps. The

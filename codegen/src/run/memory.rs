@@ -10,7 +10,7 @@
 
 mod products;
 
-pub(super) use products::{Block, contract, keep, product};
+pub(super) use products::{keep, product};
 
 use super::need::Need;
 use crate::code::link::Code;

@@ -14,8 +14,8 @@ mod positions;
 mod stored;
 
 use super::{
-    Axis, Bound, Correlation, Cpu, Finish, PIECE, Panels, Prefetch, Scratch, Seen, SideBySide,
-    Source, contract, keep,
+    Axis, Bound, Correlation, Cpu, Driver, PIECE, Panels, Prefetch, Product, Scratch, Seen,
+    SideBySide, Source, keep,
 };
 use crate::machine::{InstructionSet, Vectors};
 use few_steps::{few_steps, windows_over};
@@ -138,10 +138,10 @@ fn run(
     };
     // Any address can be prefetched.
     let prefetched = [Prefetch { base: std::ptr::null(), row: 4096, cell: 2 }];
-    let finish = Finish::Epilogue(&mut epilogue);
-    let (all_rows, all_cols) = (rows.clone(), cols.clone());
+    let mut product = Product::new(cpu, acc, [rows.clone(), cols.clone()], k, [*a, *b]);
+    product.prefetched = &prefetched;
     // SAFETY: the tests' tensors hold what their ranges and strides span.
-    unsafe { contract(cpu, acc, all_rows, all_cols, k, a, b, scratch, &prefetched, finish) };
+    unsafe { product.run(scratch, &mut epilogue) };
     let out: Vec<u64> = out.into_iter().map(|bits| bits.expect("every sum comes")).collect();
     let all = (rows, cols, k);
     if acc == DType::F32 {

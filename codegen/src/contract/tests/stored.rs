@@ -1,6 +1,6 @@
 //! Sums that are stored unrounded, or rounded to bf16.
 
-use super::super::{Cpu, Finish, Scratch, Source, contract};
+use super::super::{Cpu, Driver, Product, Scratch, Source, Stored};
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::half;
@@ -19,9 +19,12 @@ pub(super) fn bits(
     let (ld, n, bytes) = (cols.len() + BETWEEN, cols.len(), acc.bytes());
     let mut stored = vec![u8::MAX; rows.len() * ld * bytes];
     let base = stored.as_mut_ptr().wrapping_sub((rows.start * ld + cols.start) * bytes);
-    let finish = Finish::Store(base, ld);
+    let to = Stored { first: base, ld, dtype: acc };
+    let mut product = Product::new(cpu, acc, [rows, cols], k, [*a, *b]);
+    product.stored = Some(to);
+    let mut sink = |_: Range<usize>, _: Range<usize>, _: *const u8| unreachable!("all are stored");
     // SAFETY: the tests' tensors hold their ranges and strides, and rows of stride `ld` fit.
-    unsafe { contract(cpu, acc, rows, cols, k, a, b, scratch, &[], finish) };
+    unsafe { product.run(scratch, &mut sink) };
     let cell = |cell: &[u8]| {
         let mut bits = [0; 8];
         bits[..bytes].copy_from_slice(cell);
@@ -56,9 +59,11 @@ pub(super) fn rounded(
             unsafe { place.write(half::f32_to_bf16(sum)) };
         }
     };
-    let finish = Finish::Rounded(&mut epilogue, first.cast(), ld);
+    let to = Stored { first: first.cast(), ld, dtype: DType::BF16 };
+    let mut product = Product::new(cpu, DType::F32, [rows, cols], k, [*a, *b]);
+    product.stored = Some(to);
     // SAFETY: the tests' tensors hold their ranges and strides, and rows of stride `ld` fit.
-    unsafe { contract(cpu, DType::F32, rows, cols, k, a, b, scratch, &[], finish) };
+    unsafe { product.run(scratch, &mut epilogue) };
     let between = stored.chunks(ld).flat_map(|row| &row[n..]);
     assert!(between.copied().all(|bits| bits == UNTOUCHED), "elements between rows are written");
     stored.chunks(ld).flat_map(|row| row[..n].to_vec()).collect()

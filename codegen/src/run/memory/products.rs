@@ -1,10 +1,9 @@
 //! Calls of the products, with this thread's memory for packing.
 
 use super::{Address, with_packed};
-use crate::contract::{self, Driver, Finish, Panels, Prefetch, Sink, Source};
+use crate::contract::{self, Driver, Panels, Sink, Source};
 use crate::machine::Cpu;
 use std::ops::Range;
-use tracecast_ir::DType;
 
 /// Packs some columns of a right operand, from a multiple of [`contract::PIECE`] to another one or
 /// the end, to their place in memory for all of them, which no thread uses. Returns the least of
@@ -30,31 +29,4 @@ pub(in crate::run) fn product(part: &dyn Driver, sink: &mut Sink<'_>) {
     // and results are those of the kernel, whose accesses stay inside for parts of its extents, or
     // memory that is lent for this run; parts share no results.
     with_packed(|packed| unsafe { part.run(packed, sink) });
-}
-
-/// The ranges of one contraction.
-#[derive(Clone, Debug)]
-pub(in crate::run) struct Block {
-    /// Of the result.
-    pub(in crate::run) rows: Range<usize>,
-    /// Of the result.
-    pub(in crate::run) cols: Range<usize>,
-    /// The summed axis, all of it.
-    pub(in crate::run) k: usize,
-}
-
-/// Contracts a block.
-pub(in crate::run) fn contract(
-    cpu: &Cpu,
-    acc: DType,
-    block: Block,
-    [a, b]: [Source<'_>; 2],
-    prefetched: &[Prefetch],
-    finish: Finish<'_>,
-) {
-    let Block { rows, cols, k } = block;
-    // SAFETY: as above.
-    with_packed(|packed| unsafe {
-        contract::contract(cpu, acc, rows, cols, k, &a, &b, packed, prefetched, finish)
-    });
 }
