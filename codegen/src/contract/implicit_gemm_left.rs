@@ -4,7 +4,7 @@ use super::im2col::place;
 use super::implicit_gemm::Correlation;
 use super::micro::Engine;
 use super::operand::{Operand, Scratch, Source};
-use super::pack::Wider;
+use super::pack::{Elements, Wider, pack_line};
 use std::ops::Range;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
@@ -24,6 +24,10 @@ impl Correlation<'_> {
         scratch: &mut Scratch,
     ) -> u16 {
         let source = self.a.moved(from);
+        if let (1, Source::Matrix { base, dtype, round, col: 1, .. }) = (self.rows, source) {
+            // SAFETY: the caller's contract.
+            return unsafe { pack_line::<E>(Elements { base, dtype, round }, self.k, to) };
+        }
         if self.rows == 1 {
             let (Source::Matrix { base, dtype, round, .. }
             | Source::Windows { base, dtype, round, .. }) = source
