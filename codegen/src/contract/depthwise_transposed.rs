@@ -6,7 +6,7 @@
 use super::driver::Run;
 #[cfg(target_arch = "x86_64")]
 use super::micro::SHORT;
-use super::micro::alternating::{Alternating, Kind, MOST_VECTORS, Places, Vectors};
+use super::micro::alternating::{self, Alternating, Kind, MOST_VECTORS, Places};
 use super::micro::{Elementwise, Engine};
 use super::operand::Scratch;
 use super::schedule::{Chosen, Layout, Load, Pass, Schedule};
@@ -169,6 +169,6 @@ unsafe fn sum<E: Engine>(lines: Alternating<E::Num>, columns: usize) {
         let sums = lines.sums.wrapping_add(lines.bytes(2 * at));
         let some = (vectors - first).min(together);
         // SAFETY: the caller's contract.
-        unsafe { E::Singly::run(Vectors::<E::Singly>(some, &Alternating { from, sums, ..lines })) };
+        unsafe { alternating::sum::<E::Singly>(some, &Alternating { from, sums, ..lines }) };
     }
 }

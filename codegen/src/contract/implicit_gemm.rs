@@ -265,60 +265,6 @@ impl Correlation<'_> {
         (self.rows == 1 && dtype == E::Num::DTYPE).then(|| (base.cast(), col))
     }
 
-    /// Computes all rows of a batch by the columns of a band.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Operands must be ready for all rows and steps and for the band
-    /// at each offset, and sums have room for its rows and chains.
-    unsafe fn sum<E: Engine>(
-        &self,
-        of: Ready<E::Num>,
-        band: &Band,
-        offsets: &[isize],
-        sums: *mut E::Num,
-    ) {
-        let widest = self.widest::<E>();
-        let chains = sums.wrapping_add(self.rows * band.ld + MOVED);
-        let tile = widest * E::LANES;
-        let of_block = CONTRACT_BLOCK / E::DEPTH;
-        for (i, block) in offsets.chunks(of_block).enumerate() {
-            let before = i * of_block;
-            for vector in (0..band.vectors).step_by(widest) {
-                let column = vector * E::LANES;
-                let b = of.image.wrapping_add(column);
-                let vectors = widest.min(band.vectors - vector);
-                for (j, at) in block.chunks(PIECE).enumerate() {
-                    let first = j * PIECE;
-                    let [begins, ends] = [first == 0, first + at.len() == block.len()];
-                    for part in strips(self.rows, E::ROWS) {
-                        let (a, step) = match of.step {
-                            Some(step) => {
-                                let number = (before + first) as isize * step;
-                                (of.left.wrapping_offset(number), step)
-                            }
-                            None => {
-                                let strip = before * self.rows + part.start * block.len();
-                                let number = strip + first * part.count;
-                                (of.left.wrapping_add(number), part.count as isize)
-                            }
-                        };
-                        let chain = chains.wrapping_add(part.start * tile);
-                        let sum = sums.wrapping_add(part.start * band.ld + column);
-                        let (out, ld) = if ends { (sum, band.ld) } else { (chain, tile) };
-                        let from = if begins { std::ptr::null() } else { chain.cast_const() };
-                        let add = ends && before > 0;
-                        let (from_ld, rounded) = (tile, false);
-                        let sums = Sums { from, from_ld, out, ld, add, rounded };
-                        let taps = Taps { a, step, b, at, sums, tiny: of.tiny };
-                        // SAFETY: the caller's contract.
-                        unsafe { outer::<E, _>([part.count, vectors], &taps) };
-                    }
-                }
-            }
-        }
-    }
-
     /// The destination, if sums are stored unrounded.
     pub(super) fn stored_as_they_are(&self) -> Option<Stored> {
         self.stored.filter(|stored| stored.dtype == self.acc)
@@ -429,12 +375,54 @@ impl<E: Engine> Run<'_, Correlation<'_>, E> {
     ) {
         let sums = scratch.sums.room::<E::Num>(self.room_of_sums::<E>(band));
         if let Some(to) = self.stored.filter(|_| self.is_direct::<E>(&band.image)) {
-            // SAFETY: the operands are ready, and what `Run` promises.
-            return unsafe { self.store_lines::<E>(batch, band, to, of, (&scratch.steps, sums)) };
+            return self.store_lines(batch, band, to, of, (&scratch.steps, sums));
         }
-        // SAFETY: the operands are ready, and the sums have room.
-        unsafe { self.sum::<E>(of, band, &scratch.steps, sums) };
+        self.sum(of, band, &scratch.steps, sums);
         self.finish(batch, band, waiting, scratch, sink);
+    }
+
+    /// Computes all rows of a batch by the columns of a band. Sums have room for its rows and
+    /// chains.
+    fn sum(&self, of: Ready<E::Num>, band: &Band, offsets: &[isize], sums: *mut E::Num) {
+        let widest = self.widest::<E>();
+        let chains = sums.wrapping_add(self.rows * band.ld + MOVED);
+        let tile = widest * E::LANES;
+        let of_block = CONTRACT_BLOCK / E::DEPTH;
+        for (i, block) in offsets.chunks(of_block).enumerate() {
+            let before = i * of_block;
+            for vector in (0..band.vectors).step_by(widest) {
+                let column = vector * E::LANES;
+                let b = of.image.wrapping_add(column);
+                let vectors = widest.min(band.vectors - vector);
+                for (j, at) in block.chunks(PIECE).enumerate() {
+                    let first = j * PIECE;
+                    let [begins, ends] = [first == 0, first + at.len() == block.len()];
+                    for part in strips(self.rows, E::ROWS) {
+                        let (a, step) = match of.step {
+                            Some(step) => {
+                                let number = (before + first) as isize * step;
+                                (of.left.wrapping_offset(number), step)
+                            }
+                            None => {
+                                let strip = before * self.rows + part.start * block.len();
+                                let number = strip + first * part.count;
+                                (of.left.wrapping_add(number), part.count as isize)
+                            }
+                        };
+                        let chain = chains.wrapping_add(part.start * tile);
+                        let sum = sums.wrapping_add(part.start * band.ld + column);
+                        let (out, ld) = if ends { (sum, band.ld) } else { (chain, tile) };
+                        let from = if begins { std::ptr::null() } else { chain.cast_const() };
+                        let add = ends && before > 0;
+                        let (from_ld, rounded) = (tile, false);
+                        let sums = Sums { from, from_ld, out, ld, add, rounded };
+                        let taps = Taps { a, step, b, at, sums, tiny: of.tiny };
+                        // SAFETY: the operands are ready, and the sums have room.
+                        unsafe { outer::<E, _>([part.count, vectors], &taps) };
+                    }
+                }
+            }
+        }
     }
 
     /// Passes a batch's sums to the epilogue, or gathers them with those of the next batches.

@@ -2,6 +2,7 @@
 //!
 //! So no sum is moved, and none is computed past the end of a row.
 
+use super::driver::Run;
 use super::image::Image;
 use super::implicit_gemm::{Band, Correlation, PIECE, Ready};
 use super::micro::Engine;
@@ -23,15 +24,12 @@ impl Correlation<'_> {
         let fits = fits && self.rows > 1 && self.beside.is_none() && self.across.is_none();
         fits && image.has_whole_vectors(E::LANES)
     }
+}
 
-    /// Computes all rows of a batch by the columns of a band, and stores them.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. Operands must be ready for all rows and steps and for the band
-    /// at each offset, and the destination writable for its sums. So must `line`, which holds a row
-    /// of windows or a contiguous piece if a second pass rounds the sums.
-    pub(super) unsafe fn store_lines<E: Engine>(
+impl<E: Engine> Run<'_, Correlation<'_>, E> {
+    /// Computes all rows of a batch by the columns of a band, and stores them. `line` holds
+    /// a row of windows or a contiguous piece if a second pass rounds the sums.
+    pub(super) fn store_lines(
         &self,
         batch: usize,
         band: &Band,
@@ -80,7 +78,8 @@ impl Correlation<'_> {
                         },
                         tiny: of.tiny,
                     };
-                    // SAFETY: the caller's contract: a line or a piece holds whole vectors.
+                    // SAFETY: the operands are ready, and what `Run` promises; a line or a piece
+                    // holds whole vectors.
                     unsafe { outer::<E, _>([part.count, vectors.count], &taps) };
                 }
                 let Some(narrow) = narrow else { continue };

@@ -71,7 +71,7 @@ impl<E: Engine<Num: Real>> Run<'_, Problem<'_>, E> {
     pub(super) fn backward(&self, unit: &Unit, memory: &mut [E::Num]) {
         let Extents { width, value, .. } = self.extents;
         let [long, wide] = [width, value].map(|n| n.next_multiple_of(LANES));
-        let (tiles, first, keys) = (self.tiles(), unit.keys.start, unit.keys.len());
+        let (first, keys) = (unit.keys.start, unit.keys.len());
         let (zero, scale) = (E::Num::ZERO, E::Num::of(self.scale));
         let [
             plain,
@@ -92,12 +92,10 @@ impl<E: Engine<Num: Real>> Run<'_, Problem<'_>, E> {
             kept,
         ] = carve(memory, pieces(&self.extents));
         let at = [unit.batch, unit.shared, first, 0];
-        // SAFETY: operands are readable.
-        let plain = unsafe { self.operands[1].rows(tiles, at, [keys, width], plain) };
+        let plain = self.rows(1, at, [keys, width], plain);
         let columns = Panels::pack::<E>(plain.numbers, [keys, width], [width, 1], key_columns);
         let steps = Panels::pack::<E>(plain.numbers, [width, keys], [1, width], key_steps);
-        // SAFETY: as above.
-        let values = unsafe { self.operands[2].rows(tiles, at, [keys, value], plain_values) };
+        let values = self.rows(2, at, [keys, value], plain_values);
         let values = Panels::pack::<E>(values.numbers, [keys, value], [value, 1], value_columns);
         let (of_keys, of_values) = (&mut of_keys[..keys * long], &mut of_values[..keys * wide]);
         of_keys.fill(zero);
@@ -128,12 +126,10 @@ impl<E: Engine<Num: Real>> Run<'_, Problem<'_>, E> {
             let to = [unit.batch, unit.shared, first + key, 0];
             let sums = &mut head.of_keys[key * long..][..width];
             sums.iter_mut().for_each(|sum| *sum = *sum * scale + zero);
-            // SAFETY: operands are readable, and results writable.
-            unsafe { self.results[1].put(tiles, to, sums) };
+            self.put(1, to, sums);
             let sums = &mut head.of_values[key * wide..][..value];
             sums.iter_mut().for_each(|sum| *sum += zero);
-            // SAFETY: as above.
-            unsafe { self.results[2].put(tiles, to, sums) };
+            self.put(2, to, sums);
         }
     }
 
@@ -153,9 +149,8 @@ impl<E: Engine<Num: Real>> Run<'_, Problem<'_>, E> {
         let keys = self.seen(tile.end).saturating_sub(base).min(unit.keys.len());
         let (zero, scale) = (E::Num::ZERO, E::Num::of(self.scale));
         let from = [batch, at, tile.start, 0];
-        // SAFETY: operands are readable, and results writable.
-        let queries = unsafe { self.operands[0].rows(tiles, from, [count, width], room.queries) };
-        // SAFETY: as above.
+        let queries = self.rows(0, from, [count, width], room.queries);
+        // SAFETY: operands are readable.
         let gradients = unsafe { dy.rows(tiles, from, [count, value], room.gradients) };
         let packed_queries =
             Panels::pack::<E>(queries.numbers, [width, count], [1, width], room.packed_queries);
@@ -175,7 +170,7 @@ impl<E: Engine<Num: Real>> Run<'_, Problem<'_>, E> {
                 let query = [batch, at, tile.start + row];
                 let from = [batch, at, tile.start + row, 0];
                 let mut given = [zero; 2];
-                // SAFETY: operands are readable, and results writable.
+                // SAFETY: operands are readable.
                 unsafe { lse.row(tiles, from, &mut given[..1]) };
                 // SAFETY: as above.
                 unsafe { less.row(tiles, from, &mut given[1..]) };
@@ -205,8 +200,7 @@ impl<E: Engine<Num: Real>> Run<'_, Problem<'_>, E> {
         for row in 0..count {
             let sums = &mut room.sums[row * long..][..width];
             sums.iter_mut().for_each(|sum| *sum = *sum * scale + zero);
-            // SAFETY: operands are readable, and results writable.
-            unsafe { self.results[0].put(tiles, [batch, at, tile.start + row, 0], sums) };
+            self.put(0, [batch, at, tile.start + row, 0], sums);
         }
     }
 }

@@ -50,15 +50,13 @@ impl<E: Engine<Num: Real>> Run<'_, Problem<'_>, E> {
     /// Computes a unit.
     pub(super) fn forward(&self, unit: &Unit, memory: &mut [E::Num]) {
         let Extents { width, value, .. } = self.extents;
-        let (tiles, keys) = (self.tiles(), self.seen(unit.queries.end));
+        let keys = self.seen(unit.queries.end);
         let [plain, of_keys, of_values, packed, queries, scores, sums, largest, totals, mask, kept] =
             carve(memory, pieces(&self.extents));
         let at = [unit.batch, unit.shared, 0, 0];
-        // SAFETY: operands are readable.
-        let plain = unsafe { self.operands[1].rows(tiles, at, [keys, width], plain) };
+        let plain = self.rows(1, at, [keys, width], plain);
         let keys_of = Panels::pack::<E>(plain.numbers, [keys, width], [width, 1], of_keys);
-        // SAFETY: as above.
-        let values = unsafe { self.operands[2].rows(tiles, at, [keys, value], of_values) };
+        let values = self.rows(2, at, [keys, value], of_values);
         let packed = Panels::pack::<E>(values.numbers, [value, keys], [1, value], packed);
         let head = Head { keys: keys_of, values, packed };
         let mut room = Room { scores, sums, largest, totals, near: Near { mask, kept } };
@@ -81,11 +79,10 @@ impl<E: Engine<Num: Real>> Run<'_, Problem<'_>, E> {
         room: &mut Room<'_, E::Num>,
     ) {
         let Extents { width, value, .. } = self.extents;
-        let (tiles, wide) = (self.tiles(), value.next_multiple_of(LANES));
+        let wide = value.next_multiple_of(LANES);
         let (count, keys) = (tile.len(), self.seen(tile.end));
         let from = [batch, at, tile.start, 0];
-        // SAFETY: operands are readable, and results writable.
-        let queries = unsafe { self.operands[0].rows(tiles, from, [count, width], queries) };
+        let queries = self.rows(0, from, [count, width], queries);
         let left = Left { numbers: queries.numbers, row: width, step: 1 };
         let (zero, never) = (E::Num::ZERO, E::Num::NEVER);
         room.sums.fill(zero);
@@ -107,12 +104,10 @@ impl<E: Engine<Num: Real>> Run<'_, Problem<'_>, E> {
             let part = if total == zero { zero } else { E::Num::ONE / total };
             sums.iter_mut().for_each(|sum| *sum = *sum * part + zero);
             let to = [batch, at, tile.start + row, 0];
-            // SAFETY: operands are readable, and results writable.
-            unsafe { self.results[0].put(tiles, to, sums) };
+            self.put(0, to, sums);
             let none = total == zero;
             let log = if none { never } else { room.largest[row] + total.log() };
-            // SAFETY: as above.
-            unsafe { self.results[1].put(tiles, to, &[log]) };
+            self.put(1, to, &[log]);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::driver::Run;
 use super::super::micro::Engine;
-use super::operands::{Dropped, Place};
+use super::operands::{Dropped, Place, Rows};
 use super::real::Real;
 use crate::machine::Cpu;
 use crate::routines::{ROW, Scoring, Tiles};
@@ -102,6 +102,24 @@ pub(super) struct Near<'a, N> {
 }
 
 impl<E: Engine<Num: Real>> Run<'_, Problem<'_>, E> {
+    /// Rows of an operand; see [`Place::rows`].
+    pub(super) fn rows<'n>(
+        &self,
+        operand: usize,
+        at: [usize; 4],
+        sizes: [usize; 2],
+        to: &'n mut [E::Num],
+    ) -> Rows<'n, E::Num> {
+        // SAFETY: operands are readable, and nobody writes them.
+        unsafe { self.operands[operand].rows(self.tiles(), at, sizes, to) }
+    }
+
+    /// Writes contiguous numbers to a result, rounded.
+    pub(super) fn put(&self, result: usize, at: [usize; 4], from: &[E::Num]) {
+        // SAFETY: results are writable, of dtypes that these numbers are rounded to.
+        unsafe { self.results[result].put(self.tiles(), at, from) }
+    }
+
     /// How scores of a query and of `block` keys from `first` on become weights.
     pub(super) fn scoring<'n>(
         &self,

@@ -55,143 +55,152 @@ impl<T> Alternating<T> {
 /// The most vectors of even columns that are accumulated together.
 pub(in crate::contract) const MOST_VECTORS: usize = 4;
 
+/// Computes `vectors` vectors of even columns, up to [`Elementwise::ALTERNATING`], and as many of
+/// odd ones.
+///
 /// # Safety
 ///
-/// The CPU must have the vector. What `V` vectors of even columns and as many of odd ones read must
-/// be readable, and their sums writable.
-#[inline(always)]
-unsafe fn product<T: Interleave, const V: usize>(s: &Alternating<T::Num>) {
-    let Places { odd_first, both, even_last } = s.places;
-    match (odd_first, both, even_last) {
-        // Kernels of three positions, centred on the first column; and of five.
-        // SAFETY: the caller's contract.
-        (true, 1, false) => unsafe {
-            of::<T, V>(s, Places { odd_first: true, both: 1, even_last: false })
-        },
-        // SAFETY: the caller's contract.
-        (false, 2, true) => unsafe {
-            of::<T, V>(s, Places { odd_first: false, both: 2, even_last: true })
-        },
-        // SAFETY: the caller's contract.
-        _ => unsafe { of::<T, V>(s, s.places) },
-    }
+/// The CPU must be the engine's. What the columns read must be readable, and their sums writable.
+pub(in crate::contract) unsafe fn sum<E: Elementwise>(vectors: usize, lines: &Alternating<E::Num>) {
+    // SAFETY: the caller's contract.
+    unsafe { E::run(Vectors::<E>(vectors, lines)) }
 }
 
-/// As [`product`]; constant `places` let the compiler unroll.
-///
-/// # Safety
-///
-/// The CPU must have the vector. What `V` vectors of even columns and as many of odd ones read must
-/// be readable, and their sums writable.
-#[inline(always)]
-unsafe fn of<T: Interleave, const V: usize>(s: &Alternating<T::Num>, places: Places) {
-    let [one, other] = s.kinds;
-    let (mut first, mut line) = (s.from, 0);
-    // Two short lines of each kind share each load of a weight. They are stored in order.
-    while V <= SHORT && line + 4 <= s.lines {
-        let apart = one.next + other.next;
-        // SAFETY: the caller's contract, for two lines of a kind.
-        let ones = unsafe { sums::<T, V, 2>(s, &one, places, (first, apart)) };
-        let from = first.wrapping_add(one.next);
-        // SAFETY: as above.
-        let others = unsafe { sums::<T, V, 2>(s, &other, places, (from, apart)) };
-        for (i, sums) in [ones[0], others[0], ones[1], others[1]].into_iter().enumerate() {
-            // SAFETY: the caller vouches for the sums' memory.
-            unsafe { store::<T, V>(s, line + i, sums) };
+/// The arguments of [`sum`], which alone makes them.
+struct Vectors<'a, E: Elementwise>(usize, &'a Alternating<E::Num>);
+
+impl<E: Elementwise> Microkernel for Vectors<'_, E> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run(self) {
+        macro_rules! sum {
+            ($($vectors:literal)*) => {
+                match self.0 {
+                    $($vectors if const { $vectors <= E::ALTERNATING } => {
+                        self.product::<$vectors>()
+                    })*
+                    vectors => unreachable!("{vectors} vectors are too many"),
+                }
+            };
         }
-        first = first.wrapping_add(2 * apart);
-        line += 4;
-    }
-    while line < s.lines {
-        let kind = &s.kinds[line % 2];
-        // SAFETY: the caller's contract, for a line.
-        let [sums] = unsafe { sums::<T, V, 1>(s, kind, places, (first, 0)) };
-        // SAFETY: as above.
-        unsafe { store::<T, V>(s, line, sums) };
-        first = first.wrapping_add(kind.next);
-        line += 1;
+        sum!(1 2 3 4)
     }
 }
 
 /// Lines of at most this many vectors are short.
 const SHORT: usize = 2;
 
-/// Interleaves even and odd sums of a line and stores them.
-///
-/// # Safety
-///
-/// They must be writable.
-#[inline(always)]
-unsafe fn store<T: Interleave, const V: usize>(
-    s: &Alternating<T::Num>,
-    line: usize,
-    [even, odd]: [[T; V]; 2],
-) {
-    for (v, (even, odd)) in even.into_iter().zip(odd).enumerate() {
-        let to = s.sums.wrapping_add(s.bytes(line * s.width + 2 * v * T::LANES));
-        if s.rounds {
-            // SAFETY: the caller's contract.
-            unsafe { even.round_in_turn(odd, to) };
-            continue;
-        }
-        let [first, last] = even.interleave(odd);
-        // SAFETY: the caller's contract.
-        unsafe { first.store(to.cast()) };
-        // SAFETY: the caller's contract.
-        unsafe { last.store(to.cast::<T::Num>().wrapping_add(T::LANES)) };
-    }
-}
-
-/// The sums of even and odd columns of `L` lines of a kind; `apart` is the stride of their input.
-///
-/// # Safety
-///
-/// The CPU must have the vector. What `V` vectors of even columns and as many of odd ones read must
-/// be readable in `L` lines, and the weights of the kind.
-#[inline(always)]
-unsafe fn sums<T: Vector, const V: usize, const L: usize>(
-    s: &Alternating<T::Num>,
-    kind: &Kind,
-    places: Places,
-    (first, apart): (*const T::Num, usize),
-) -> [[[T; V]; 2]; L] {
-    let zeros = [T::splat(<T::Num as Number>::ZERO); V];
-    let mut sums = [[zeros; 2]; L];
-    let (mut row, mut weights) = (first, s.weights.wrapping_add(kind.weights));
-    for _ in 0..kind.rows {
-        let (mut from, mut weight) = (row, weights);
-        let mut next = || {
-            // SAFETY: a weight of this row, for which the caller vouches.
-            let number = T::splat(unsafe { weight.read() });
-            weight = weight.wrapping_add(1);
-            number
-        };
-        let mut place = || {
-            let mut seen = [zeros; L];
-            for (l, seen) in seen.iter_mut().enumerate() {
-                for (v, seen) in seen.iter_mut().enumerate() {
-                    // SAFETY: input that columns read at this place.
-                    *seen = unsafe { T::load(from.wrapping_add(l * apart + v * T::LANES)) };
-                }
+impl<E: Elementwise> Vectors<'_, E> {
+    #[inline(always)]
+    fn product<const V: usize>(&self) {
+        let Places { odd_first, both, even_last } = self.1.places;
+        match (odd_first, both, even_last) {
+            // Kernels of three positions, centred on the first column; and of five.
+            (true, 1, false) => {
+                self.lines::<V>(Places { odd_first: true, both: 1, even_last: false })
             }
-            from = from.wrapping_sub(1);
-            seen
-        };
-        if places.odd_first {
-            add(&mut sums, 1, next(), &place());
+            (false, 2, true) => {
+                self.lines::<V>(Places { odd_first: false, both: 2, even_last: true })
+            }
+            _ => self.lines::<V>(self.1.places),
         }
-        for _ in 0..places.both {
-            let seen = place();
-            add(&mut sums, 0, next(), &seen);
-            add(&mut sums, 1, next(), &seen);
-        }
-        if places.even_last {
-            add(&mut sums, 0, next(), &place());
-        }
-        row = row.wrapping_sub(s.pitch);
-        weights = weights.wrapping_add(s.weights_row);
     }
-    sums
+
+    /// All lines; constant `places` let the compiler unroll.
+    #[inline(always)]
+    fn lines<const V: usize>(&self, places: Places) {
+        let s = self.1;
+        let [one, other] = s.kinds;
+        let (mut first, mut line) = (s.from, 0);
+        // Two short lines of each kind share each load of a weight. They are stored in order.
+        while V <= SHORT && line + 4 <= s.lines {
+            let apart = one.next + other.next;
+            let ones = self.sums::<V, 2>(&one, places, (first, apart));
+            let from = first.wrapping_add(one.next);
+            let others = self.sums::<V, 2>(&other, places, (from, apart));
+            for (i, sums) in [ones[0], others[0], ones[1], others[1]].into_iter().enumerate() {
+                self.store(line + i, sums);
+            }
+            first = first.wrapping_add(2 * apart);
+            line += 4;
+        }
+        while line < s.lines {
+            let kind = &s.kinds[line % 2];
+            let [sums] = self.sums::<V, 1>(kind, places, (first, 0));
+            self.store(line, sums);
+            first = first.wrapping_add(kind.next);
+            line += 1;
+        }
+    }
+
+    /// Interleaves even and odd sums of a line and stores them.
+    #[inline(always)]
+    fn store<const V: usize>(&self, line: usize, [even, odd]: [[E::Vector; V]; 2]) {
+        let s = self.1;
+        for (v, (even, odd)) in even.into_iter().zip(odd).enumerate() {
+            let to = s.sums.wrapping_add(s.bytes(line * s.width + 2 * v * E::LANES));
+            if s.rounds {
+                // SAFETY: `sum`'s contract.
+                unsafe { even.round_in_turn(odd, to) };
+                continue;
+            }
+            let [first, last] = even.interleave(odd);
+            // SAFETY: as above.
+            unsafe { first.store(to.cast()) };
+            // SAFETY: as above.
+            unsafe { last.store(to.cast::<E::Num>().wrapping_add(E::LANES)) };
+        }
+    }
+
+    /// The sums of even and odd columns of `L` lines of a kind; their input has stride `apart`.
+    #[inline(always)]
+    fn sums<const V: usize, const L: usize>(
+        &self,
+        kind: &Kind,
+        places: Places,
+        (first, apart): (*const E::Num, usize),
+    ) -> [[[E::Vector; V]; 2]; L] {
+        let s = self.1;
+        let zeros = [E::Vector::splat(E::Num::ZERO); V];
+        let mut sums = [[zeros; 2]; L];
+        let (mut row, mut weights) = (first, s.weights.wrapping_add(kind.weights));
+        for _ in 0..kind.rows {
+            let (mut from, mut weight) = (row, weights);
+            let mut next = || {
+                // SAFETY: a weight of this row, by `sum`'s contract.
+                let number = E::Vector::splat(unsafe { weight.read() });
+                weight = weight.wrapping_add(1);
+                number
+            };
+            let mut place = || {
+                let mut seen = [zeros; L];
+                for (l, seen) in seen.iter_mut().enumerate() {
+                    for (v, seen) in seen.iter_mut().enumerate() {
+                        // SAFETY: input that columns read at this place.
+                        *seen =
+                            unsafe { E::Vector::load(from.wrapping_add(l * apart + v * E::LANES)) };
+                    }
+                }
+                from = from.wrapping_sub(1);
+                seen
+            };
+            if places.odd_first {
+                add(&mut sums, 1, next(), &place());
+            }
+            for _ in 0..places.both {
+                let seen = place();
+                add(&mut sums, 0, next(), &seen);
+                add(&mut sums, 1, next(), &seen);
+            }
+            if places.even_last {
+                add(&mut sums, 0, next(), &place());
+            }
+            row = row.wrapping_sub(s.pitch);
+            weights = weights.wrapping_add(s.weights_row);
+        }
+        sums
+    }
 }
 
 /// Multiplies the input of even or odd columns by a weight and accumulates.
@@ -206,31 +215,5 @@ fn add<T: Vector, const V: usize, const L: usize>(
         for (sum, seen) in sums[odd].iter_mut().zip(seen) {
             *sum = weight.fma(*seen, *sum);
         }
-    }
-}
-
-/// Up to [`Elementwise::ALTERNATING`] vectors of even columns, and as many of odd ones.
-pub(in crate::contract) struct Vectors<'a, E: Elementwise>(
-    pub(in crate::contract) usize,
-    pub(in crate::contract) &'a Alternating<E::Num>,
-);
-
-impl<E: Elementwise> Microkernel for Vectors<'_, E> {
-    type Out = ();
-
-    #[inline(always)]
-    unsafe fn run(self) {
-        macro_rules! sum {
-            ($($vectors:literal)*) => {
-                match self.0 {
-                    // SAFETY: the caller vouches for these vectors.
-                    $($vectors if const { $vectors <= E::ALTERNATING } => unsafe {
-                        product::<E::Vector, $vectors>(self.1)
-                    },)*
-                    vectors => unreachable!("{vectors} vectors are too many"),
-                }
-            };
-        }
-        sum!(1 2 3 4)
     }
 }

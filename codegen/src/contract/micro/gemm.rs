@@ -343,8 +343,8 @@ unsafe fn finish<T: Vector, C: Cell<T>, const V: usize, const ROUNDED: bool>(
     }
 }
 
-/// The kernel of a tile of rows by vectors, for an engine's vectors and cells. It fits registers:
-/// a jump that waits for sizes from memory would hold up a short tile.
+/// The kernel of a tile of rows by vectors, for an engine's vectors and cells; [`tile`] alone makes
+/// it. It fits registers: a jump that waits for sizes from memory would hold up a short tile.
 struct Tile<'a, E, O, C, const ROUNDED: bool> {
     sizes: [u32; 2],
     of: &'a O,
@@ -354,12 +354,9 @@ struct Tile<'a, E, O, C, const ROUNDED: bool> {
 impl<E: Engine, O: Outer<E::Vector>, C: Cell<E::Vector>, const ROUNDED: bool>
     Tile<'_, E, O, C, ROUNDED>
 {
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. What the tile spans must be readable, and its sums writable,
-    /// as bf16 if `ROUNDED`.
+    /// Computes `R` rows by `V` vectors, rounded to bf16 if `ROUNDED`.
     #[inline(always)]
-    unsafe fn sum<const R: usize, const V: usize>(&self) -> u16 {
+    fn sum<const R: usize, const V: usize>(&self) -> u16 {
         let zero = E::Vector::splat(E::Num::ZERO);
         let (mut least, mut acc) = (zero, [[zero; V]; R]);
         let sums = self.of.sums();
@@ -372,11 +369,11 @@ impl<E: Engine, O: Outer<E::Vector>, C: Cell<E::Vector>, const ROUNDED: bool>
                 }
             }
         }
-        // SAFETY: the caller's contract.
+        // SAFETY: the contract of `tile`.
         unsafe { self.of.accumulate::<C, R, V>(&mut acc, &mut least) };
         // By reference: what is moved out of an array that a bounds check may leave is in memory.
         for (i, row) in acc.iter().enumerate() {
-            // SAFETY: the caller's contract, for a row.
+            // SAFETY: as above, for a row.
             unsafe { finish::<E::Vector, C, V, ROUNDED>(&sums, *row, self.of.row(i, sums.ld)) };
         }
         C::least(least)
@@ -405,8 +402,7 @@ impl<E: Engine, O: Outer<E::Vector>, C: Cell<E::Vector>, const ROUNDED: bool> Mi
                     // A guard instead would make a chain of comparisons, not a jump.
                     $([$rows, $vectors] => {
                         if const { has_tile::<E>(O::BY_COLUMN, $rows, $vectors) } {
-                            // SAFETY: the caller's contract.
-                            unsafe { self.sum::<$rows, $vectors>() }
+                            self.sum::<$rows, $vectors>()
                         } else {
                             unreachable!("no such tile")
                         }

@@ -194,7 +194,7 @@ fn turn([a, b, c, d]: [x86::__m256; 4]) -> [x86::__m256; 4] {
     ]
 }
 
-/// `[rows, columns, k]`, the operands, the sums and their row stride.
+/// `[rows, columns, k]`, the operands, the sums and their row stride. [`product`] alone makes them.
 struct Product<E, U> {
     sizes: [usize; 3],
     a: Rows,
@@ -205,12 +205,9 @@ struct Product<E, U> {
 }
 
 impl<E: Gemv, U: Units<E::Vector>> Product<E, U> {
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. `R` rows and the columns must be readable, and sums writable
-    /// for whole vectors of columns.
+    /// Computes all sums of `R` rows, `V` vectors of columns in flight.
     #[inline(always)]
-    unsafe fn sum<const R: usize, const V: usize>(&self) {
+    fn sum<const R: usize, const V: usize>(&self) {
         let ([_, columns, k], side) = (self.sizes, E::LANES * U::STEPS);
         let zeros = [[E::Vector::splat(0.0); R]; V];
         for start in (0..columns).step_by(V * E::LANES) {
@@ -224,12 +221,9 @@ impl<E: Gemv, U: Units<E::Vector>> Product<E, U> {
                     let steps = side.min(end - p);
                     for (v, acc) in acc.iter_mut().enumerate().take(vectors) {
                         if columns >= E::LANES && steps == side {
-                            // SAFETY: these columns and steps.
-                            unsafe { self.add(column(v), p, [E::LANES, side], acc) };
+                            self.add(column(v), p, [E::LANES, side], acc);
                         } else {
-                            let some = [columns.min(E::LANES), steps];
-                            // SAFETY: as above.
-                            unsafe { self.add(column(v), p, some, acc) };
+                            self.add(column(v), p, [columns.min(E::LANES), steps], acc);
                         }
                     }
                 }
@@ -239,7 +233,7 @@ impl<E: Gemv, U: Units<E::Vector>> Product<E, U> {
             }
             for (v, totals) in totals.iter().enumerate().take(vectors) {
                 for (r, total) in totals.iter().enumerate() {
-                    // SAFETY: the caller vouches for the sums.
+                    // SAFETY: `product`'s contract.
                     unsafe { total.store(self.sums.wrapping_add(r * self.ld + column(v))) };
                 }
             }
@@ -247,12 +241,8 @@ impl<E: Gemv, U: Units<E::Vector>> Product<E, U> {
     }
 
     /// Adds the products of a square of columns by steps.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's. `columns` and the rows must be readable for `steps`.
     #[inline(always)]
-    unsafe fn add<const R: usize>(
+    fn add<const R: usize>(
         &self,
         column: usize,
         p: usize,
@@ -262,7 +252,7 @@ impl<E: Gemv, U: Units<E::Vector>> Product<E, U> {
         let (from, across) =
             (self.b.from(column, p).base, self.b.across * self.b.dtype.bytes() as isize);
         let halves = steps * HALVES / U::STEPS;
-        // SAFETY: the caller's contract.
+        // SAFETY: `product`'s contract.
         let square = unsafe { E::square(Columns { from, across, count: columns, halves }) };
         let (x, mut sums) = (self.a.base.wrapping_add(p), *acc);
         for (unit, units) in square.into_iter().enumerate() {
@@ -299,8 +289,7 @@ impl<E: Gemv, U: Units<E::Vector>> Microkernel for Product<E, U> {
                 match [self.sizes[0], E::VECTORS[self.sizes[0] - 1]] {
                     $([$rows, $vectors] => {
                         if const { has_kernel::<E>($rows, $vectors) } {
-                            // SAFETY: the caller's contract.
-                            unsafe { self.sum::<$rows, $vectors>() }
+                            self.sum::<$rows, $vectors>()
                         }
                     })*
                     sizes => unreachable!("no product of {sizes:?}"),

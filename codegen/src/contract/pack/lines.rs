@@ -35,7 +35,8 @@ pub(super) unsafe fn pack<E: Engine, N: Numbers>(
     unsafe { E::run(Pack { lines, second, count, k, dst, ld, kind: PhantomData::<N> }) }
 }
 
-/// The arguments of [`pack`].
+/// The arguments of [`pack`], which alone makes them: lines are readable, places writable, and the
+/// CPU has the vector.
 struct Pack<'a, N> {
     /// By reference: a copy would wait for the stores of its fields.
     lines: &'a Lines,
@@ -56,16 +57,11 @@ impl<N: Numbers> Microkernel for Pack<'_, N> {
         // Squares of eight lanes are stored whole: a few steps would spill past their lines.
         let are_enough = N::Vector::LANES == MOST_LANES || self.k >= N::Vector::LANES;
         N::least(match self.lines.across {
-            // SAFETY: the caller's contract.
-            _ if is_along && [self.count, self.ld] == [1, 1] => unsafe { self.line() },
-            // SAFETY: the caller's contract.
-            1 => unsafe { self.neighbours::<1>() },
-            // SAFETY: the caller's contract.
-            _ if is_along && are_enough => unsafe { self.squares() },
-            // SAFETY: the caller's contract.
-            2 => unsafe { self.neighbours::<2>() },
-            // SAFETY: the caller's contract.
-            _ => unsafe { self.one_by_one() },
+            _ if is_along && [self.count, self.ld] == [1, 1] => self.line(),
+            1 => self.neighbours::<1>(),
+            _ if is_along && are_enough => self.squares(),
+            2 => self.neighbours::<2>(),
+            _ => self.one_by_one(),
         })
     }
 }
@@ -115,12 +111,8 @@ impl<N: Numbers> Pack<'_, N> {
     }
 
     /// A line whose steps are contiguous, as are its numbers.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must have the vector. The line must be readable, and its numbers writable.
     #[inline(always)]
-    unsafe fn line(&self) -> N::Vector {
+    fn line(&self) -> N::Vector {
         let (mut least, some) = (N::Vector::zero(), N::Vector::LANES * N::STEPS);
         for p in (0..self.k).step_by(some) {
             let count = some.min(self.k - p);
@@ -135,12 +127,8 @@ impl<N: Numbers> Pack<'_, N> {
     }
 
     /// Lines of stride `S`, one or two.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must have the vector. Lines must be readable, and their places writable.
     #[inline(always)]
-    unsafe fn neighbours<const S: usize>(&self) -> N::Vector {
+    fn neighbours<const S: usize>(&self) -> N::Vector {
         let Pack { lines, count, k, dst, ld, .. } = *self;
         let (lanes, [after, next]) = (N::Vector::LANES, self.strides());
         let (mut least, mut from, mut to) = (N::Vector::zero(), lines.base, dst);
@@ -184,12 +172,8 @@ impl<N: Numbers> Pack<'_, N> {
     }
 
     /// Lines of any strides.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must have the vector. Lines must be readable, and their places writable.
     #[inline(always)]
-    unsafe fn one_by_one(&self) -> N::Vector {
+    fn one_by_one(&self) -> N::Vector {
         let (mut least, [after, next]) = (N::Vector::zero(), self.strides());
         let (mut from, mut to) = (self.lines.base, self.dst);
         for p in (0..self.k).step_by(N::STEPS) {
@@ -221,12 +205,8 @@ impl<N: Numbers> Pack<'_, N> {
     }
 
     /// Lines whose `k` stride is one.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must have the vector. Lines must be readable, and their places writable.
     #[inline(always)]
-    unsafe fn squares(&self) -> N::Vector {
+    fn squares(&self) -> N::Vector {
         let mut least = N::Vector::zero();
         let (lanes, side) = (N::Vector::LANES, N::Vector::LANES * N::STEPS);
         for j in vectors::<N>(self.count) {
@@ -241,12 +221,9 @@ impl<N: Numbers> Pack<'_, N> {
                 let steps = side.min(self.k - p);
                 // What is known to be whole takes no masks.
                 least = match [steps == side, self.count >= lanes] {
-                    // SAFETY: the caller's contract, for these lines and steps.
-                    [true, true] => unsafe { self.square(&starts, [j, p, side], true, least) },
-                    // SAFETY: as above.
-                    [true, false] => unsafe { self.square(&starts, [j, p, side], false, least) },
-                    // SAFETY: as above.
-                    _ => unsafe { self.square(&starts, [j, p, steps], false, least) },
+                    [true, true] => self.square(&starts, [j, p, side], true, least),
+                    [true, false] => self.square(&starts, [j, p, side], false, least),
+                    _ => self.square(&starts, [j, p, steps], false, least),
                 };
             }
         }
@@ -254,12 +231,8 @@ impl<N: Numbers> Pack<'_, N> {
     }
 
     /// The lines from `j` on, for some steps from `p` on.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must have the vector. Lines must be readable, and their places writable.
     #[inline(always)]
-    unsafe fn square(
+    fn square(
         &self,
         starts: &[*const u8; MOST_LANES],
         [j, p, steps]: [usize; 3],
