@@ -2,10 +2,11 @@
 //! blocking.
 
 #[cfg(target_arch = "x86_64")]
-#[cfg(target_arch = "x86_64")]
 mod depthwise;
 mod direct;
 mod few_steps;
+#[cfg(target_arch = "x86_64")]
+mod fused;
 mod images;
 mod over_lines;
 mod pairs;
