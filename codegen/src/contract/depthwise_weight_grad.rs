@@ -183,8 +183,8 @@ impl OnEngine for OverLines<'_> {
         let sums = scratch.sums.room::<E::Num>(COLUMNS * ld);
         let chains = scratch.chains.room::<E::Num>(COLUMNS * ld);
         let next_window = COLUMNS * run.part.len() + BEHIND;
-        let steps = ld.min(windows.max(SQUARE));
-        let all = scratch.filled.room::<E::Num>(steps * next_window);
+        let packed = ld.min(windows.max(SQUARE));
+        let all = scratch.filled.room::<E::Num>(packed * next_window);
         for line in run.part.clone() {
             let first = (run.at)(line);
             // SAFETY: within the room.
@@ -245,7 +245,7 @@ impl OnEngine for OverLines<'_> {
             let sums = sums.lines(ld as isize, 1);
             let to = all.wrapping_add((line - run.part.start) * COLUMNS);
             // SAFETY: the sums, and room for them. What is written behind them is written later.
-            unsafe { E::Singly::pack(&sums, COLUMNS, steps, to, next_window) };
+            unsafe { E::Singly::pack(&sums, COLUMNS, packed, to, next_window) };
         }
         for window in 0..windows {
             let sums = all.wrapping_add(window * next_window).cast_const().cast();

@@ -2,7 +2,7 @@
 
 use super::micro::Engine;
 use super::micro::gemm::{Strip, Sums, outer, place};
-use super::pack::{Lines, Part, Wider, panels, strips};
+use super::pack::{Lines, Part, panels, strips};
 use super::prefetch::{LINE, Prefetch};
 use super::subnormal::may_be_subnormal;
 use tracecast_ir::DType;
@@ -93,17 +93,13 @@ pub(super) struct Out<'a, T> {
     pub(super) ld: usize,
     /// Adds the sums of a block of `k` to the destination.
     pub(super) add: bool,
-    /// Chains begin with these steps.
-    pub(super) begins: bool,
-    /// Chains end with these steps.
-    pub(super) ends: bool,
     /// What the epilogue reads and writes next.
     pub(super) prefetched: &'a [Prefetch],
     /// First row and column of the sums.
     pub(super) at: [usize; 2],
     /// Sums may be subnormal.
     pub(super) tiny: bool,
-    /// Stores round to bf16: chains begin and end here.
+    /// Stores round to bf16.
     pub(super) rounded: bool,
 }
 
@@ -126,24 +122,16 @@ pub(super) fn tile<E: Engine>(rows: usize) -> [usize; 2] {
     [most, E::columns(most)]
 }
 
-/// Elements that [`block`] needs for the chains of `rows` rows.
-pub(super) fn chain_room<E: Engine>(rows: usize) -> usize {
-    rows * E::columns(1).max(E::WIDTH)
-}
-
-/// Computes a block of the sums of `[m, n, k]`. For a single panel it may be a part of a block: its
-/// chains stay in place for the next part.
+/// Computes a block of the sums of `[m, n, k]`.
 ///
 /// # Safety
 ///
-/// The CPU must be the engine's, and the operands ready for `[m, n, k]`. The sums must have room,
-/// and the chains for [`chain_room`] elements.
+/// The CPU must be the engine's, and the operands ready for `[m, n, k]`. The sums must have room.
 pub(super) unsafe fn block<E: Engine>(
     [m, n, k]: [usize; 3],
     left: Left<E::Num>,
     right: Right,
     out: Out<'_, E::Num>,
-    chains: *mut E::Num,
 ) {
     let out = Out { tiny: may_be_subnormal(left.least(), right.least), ..out };
     let [_, widest] = tile::<E>(m);
@@ -152,13 +140,13 @@ pub(super) unsafe fn block<E: Engine>(
     let span = |start: usize, columns: Columns| {
         let at = [out.at[0], out.at[1] + start];
         let out = Out { sums: out.place(start), at, ..out };
-        // SAFETY: the caller's contract; chains have room for all rows by these columns.
-        let least = unsafe { span::<E>(strips.clone(), k, left, columns, out, chains) };
+        // SAFETY: the caller's contract.
+        let least = unsafe { span::<E>(strips.clone(), k, left, columns, out) };
         if !out.tiny && least < u16::MAX && may_be_subnormal(left.least(), least) {
             // Such sums begin at zero and are not added to others.
             let out = Out { tiny: true, ..out };
             // SAFETY: as above.
-            unsafe { span::<E>(strips.clone(), k, left, columns, out, chains) };
+            unsafe { span::<E>(strips.clone(), k, left, columns, out) };
         }
     };
     if let Some((lines, whole)) = right.in_place {
@@ -190,20 +178,17 @@ fn vectors_of<E: Engine>(columns: usize, widest: usize) -> impl Iterator<Item = 
 ///
 /// # Safety
 ///
-/// The CPU must be the engine's. Operands must be ready for these rows, columns and steps, sums
-/// have room, and chains hold all rows and whole vectors of columns.
+/// The CPU must be the engine's. Operands must be ready for these rows, columns and steps, and sums
+/// have room.
 unsafe fn span<E: Engine>(
     strips: impl Iterator<Item = Part>,
     k: usize,
     left: Left<E::Num>,
     columns: Columns,
     out: Out<'_, E::Num>,
-    chains: *mut E::Num,
 ) -> u16 {
     let mut least = u16::MAX;
     let vectors = columns.count.div_ceil(E::LANES);
-    let width = vectors * E::LANES;
-    debug_assert!(out.begins || columns.cell == E::Num::DTYPE, "widened columns go on");
     for (number, Part { start, count: rows, .. }) in strips.enumerate() {
         let (a, row, step) = match left {
             Left::Packed { base, .. } => (base.wrapping_add(start * k), 1, rows as isize),
@@ -211,8 +196,6 @@ unsafe fn span<E: Engine>(
                 (base.wrapping_offset(start as isize * row), row, step)
             }
         };
-        let chain = chains.wrapping_add(start * width);
-        let (to, ld) = if out.ends { (out.place(start * out.ld), out.ld) } else { (chain, width) };
         let of = Strip {
             k,
             a,
@@ -223,12 +206,12 @@ unsafe fn span<E: Engine>(
             cell: columns.cell,
             ahead: columns.prefetch_offset(number),
             sums: Sums {
-                from: if out.begins { std::ptr::null() } else { chain },
-                from_ld: width,
-                out: to,
-                ld,
-                add: out.ends && out.add,
-                rounded: out.ends && out.rounded,
+                from: std::ptr::null(),
+                from_ld: 0,
+                out: out.place(start * out.ld),
+                ld: out.ld,
+                add: out.add,
+                rounded: out.rounded,
             },
             tiny: out.tiny,
         };

@@ -82,7 +82,7 @@ pub(crate) use workspace::Workspace;
 use crate::machine::Cpu;
 use blocking::Blocking;
 use driver::Run;
-use macrokernel::{Left, Out, Right, block, chain_room, leading, tile};
+use macrokernel::{Left, Out, Right, block, leading, tile};
 use micro::{Engine, Number};
 use pack::{Lines, Wider, pack, panels as panels_of, room};
 use product::NARROW;
@@ -148,9 +148,9 @@ impl Product<'_> {
         let right = if packed == 0 { 0 } else { room::<E>(packed, E::WIDTH, right_steps) };
         let of_right = if self.b.through::<E>().is_some() { 0 } else { self.b.filled(cols, block) };
         let filled = self.a.filled(rows, block).max(of_right).max(self.dense(rows, cols));
-        let (chains, sums) = (chain_room::<E>(rows), room_of_sums::<E>(rows, cols));
+        let sums = room_of_sums::<E>(rows, cols);
         let listed = most(self.a.listed(rows, block), self.b.listed(cols, block));
-        Workspace { left, right, filled, chains, sums, listed, steps: 0 }
+        Workspace { left, right, filled, sums, listed, ..Workspace::default() }
     }
 
     /// Elements that [`Product::finish`] gathers: of narrow groups, as the last may be.
@@ -299,17 +299,14 @@ impl<E: Engine> Run<'_, Product<'_>, E> {
                         sums,
                         ld,
                         add: from > 0,
-                        begins: true,
-                        ends: true,
                         prefetched: if is_last { self.prefetched } else { &[] },
                         at: [rows.start, cols.start],
                         tiny: false,
                         rounded,
                     };
                     let sizes = [rows.len(), cols.len(), k.len().div_ceil(E::DEPTH)];
-                    let chains = scratch.chains.room::<E::Num>(chain_room::<E>(rows.len()));
                     // SAFETY: the operands are ready for these sizes, and the sums have room.
-                    unsafe { block::<E>(sizes, left, right, out, chains) };
+                    unsafe { block::<E>(sizes, left, right, out) };
                 }
                 if stored.is_none() {
                     self.finish::<E>(rows, cols.clone(), scratch, sink);
