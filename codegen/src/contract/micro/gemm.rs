@@ -284,22 +284,36 @@ unsafe fn step<T: Vector, C: Cell<T>, const R: usize, const V: usize>(
     acc: &mut [[T; V]; R],
     least: &mut T,
 ) {
-    let mut right = [T::splat(T::Num::ZERO); V];
     let from = |v: usize| b.wrapping_add(v * T::LANES * C::BYTES);
+    // SAFETY: the caller's contract.
+    let load = |v: usize| unsafe { C::load(from(v), step) };
+    // SAFETY: the caller's contract.
+    let number = |i: usize| T::splat(unsafe { a(i).read_unaligned() });
+    if R < V && C::BYTES == size_of::<T::Num>() {
+        // Three by four sums, all numbers and a vector fit the registers of AVX2.
+        let left: [T; R] = std::array::from_fn(number);
+        for v in 0..V {
+            let right = load(v);
+            *least = C::smaller(*least, right);
+            for (row, left) in acc.iter_mut().zip(left) {
+                row[v] = left.fma(right, row[v]);
+            }
+        }
+        return;
+    }
+    let mut right = [T::splat(T::Num::ZERO); V];
     for v in 0..V / 2 {
         // SAFETY: the caller's contract.
         [right[2 * v], right[2 * v + 1]] = unsafe { C::load_two(from(2 * v), step) };
     }
     if V % 2 == 1 {
-        // SAFETY: the caller's contract.
-        right[V - 1] = unsafe { C::load(from(V - 1), step) };
+        right[V - 1] = load(V - 1);
     }
     for right in right {
         *least = C::smaller(*least, right);
     }
     for (i, row) in acc.iter_mut().enumerate() {
-        // SAFETY: the caller's contract.
-        let left = T::splat(unsafe { a(i).read_unaligned() });
+        let left = number(i);
         for (v, sum) in row.iter_mut().enumerate() {
             *sum = left.fma(right[v], *sum);
         }
