@@ -117,6 +117,7 @@ impl Tiles {
 
 /// Entries for single numbers, which need no particular CPU.
 pub(crate) mod one {
+    use tracecast_ir::kernel::math::fma;
     use tracecast_ir::kernel::philox;
 
     /// The largest integral number not above.
@@ -131,7 +132,7 @@ pub(crate) mod one {
 
     /// A product and a sum with one rounding.
     pub(crate) extern "C" fn mul_add(x: f32, factor: f32, addend: f32) -> f32 {
-        x.mul_add(factor, addend)
+        fma(x, factor, addend)
     }
 
     /// A product and a sum with one rounding.

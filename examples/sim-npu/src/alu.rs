@@ -4,7 +4,7 @@
 //! library.
 
 use crate::isa::{Combine, FloatOp, IntegerOp, TruthOp, Word};
-use tracecast_runtime::ir::kernel::{Cmp, half};
+use tracecast_runtime::ir::kernel::{Cmp, half, math};
 
 /// The f32 in a word.
 pub(crate) fn float(word: u64) -> f32 {
@@ -23,7 +23,7 @@ pub(crate) fn floats(op: FloatOp, [a, b, c]: [u64; 3]) -> u64 {
         FloatOp::Add => x + y,
         FloatOp::Sub => x - y,
         FloatOp::Mul => x * y,
-        FloatOp::MulAdd => x.mul_add(y, float(c)),
+        FloatOp::MulAdd => math::fma(x, y, float(c)),
         FloatOp::Div => x / y,
         FloatOp::Max if x.is_nan() || y <= x => x,
         FloatOp::Min if x.is_nan() || x <= y => x,

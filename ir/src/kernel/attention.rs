@@ -208,7 +208,7 @@ impl Real for f32 {
         self / o
     }
     fn fma(self, b: f32, c: f32) -> f32 {
-        self.mul_add(b, c)
+        math::fma(self, b, c)
     }
     fn exp(self) -> f32 {
         math::exp(self)

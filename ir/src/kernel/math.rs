@@ -13,6 +13,7 @@
 
 mod double;
 mod error_function;
+mod fma;
 mod gamma;
 mod hyperbolic;
 mod powers;
@@ -27,6 +28,7 @@ pub use double::{
     tanh_f64, trigamma_f64,
 };
 pub use error_function::{erfc, erfcx, erfinv, ndtri};
+pub use fma::fma;
 pub use gamma::{digamma, lgamma, trigamma};
 pub use hyperbolic::{acosh, asinh, atanh, cosh, sinh};
 pub use powers::{exp2, expm1, log1p, log2, log10};
@@ -367,7 +369,7 @@ impl Lane for f32 {
     }
     #[inline(always)]
     fn fma(self, b: f32, c: f32) -> f32 {
-        self.mul_add(b, c)
+        fma(self, b, c)
     }
     #[inline(always)]
     fn sqrt(self) -> f32 {

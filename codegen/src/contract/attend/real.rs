@@ -44,7 +44,7 @@ pub(in crate::contract) trait Real:
 }
 
 macro_rules! arithmetic {
-    ($num:ident, $log:path) => {
+    ($num:ident, $log:path, $fma:path) => {
         const ONE: $num = 1.0;
         const NEVER: $num = $num::NEG_INFINITY;
 
@@ -54,7 +54,7 @@ macro_rules! arithmetic {
 
         #[inline(always)]
         fn mul_add(self, b: $num, c: $num) -> $num {
-            $num::mul_add(self, b, c)
+            $fma(self, b, c)
         }
 
         fn log(self) -> $num {
@@ -69,7 +69,7 @@ macro_rules! arithmetic {
 }
 
 impl Real for f32 {
-    arithmetic!(f32, math::log);
+    arithmetic!(f32, math::log, math::fma);
 
     fn all(memory: &mut [f64]) -> &mut [f32] {
         // SAFETY: any bits of an f64 are two f32.
@@ -101,7 +101,7 @@ impl Real for f32 {
 }
 
 impl Real for f64 {
-    arithmetic!(f64, math::log_f64);
+    arithmetic!(f64, math::log_f64, f64::mul_add);
 
     fn all(memory: &mut [f64]) -> &mut [f64] {
         memory

@@ -18,6 +18,7 @@ use std::hint::black_box;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 use tracecast_ir::DType;
+use tracecast_ir::kernel::math::fma;
 
 /// Two bf16 in each lane, or sums in f32.
 #[derive(Clone, Copy)]
@@ -333,8 +334,8 @@ fn is_a_chain() -> bool {
         }
         let chain = |i: usize| {
             let half = |x: u32, shift: u32| f32::from_bits(x << shift & 0xffff_0000);
-            let sum = half(left[i], 0).mul_add(half(right[i], 0), sums[i]);
-            half(left[i], 16).mul_add(half(right[i], 16), sum)
+            let sum = fma(half(left[i], 0), half(right[i], 0), sums[i]);
+            fma(half(left[i], 16), half(right[i], 16), sum)
         };
         // SAFETY: sixteen numbers, any bits of which are valid.
         let vector = |x: [u32; 16]| unsafe { std::mem::transmute::<[u32; 16], x86::__m512>(x) };

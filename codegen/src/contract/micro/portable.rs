@@ -3,30 +3,10 @@
 use super::cell::{Same, Sight};
 use super::engine::{Elementwise, Engine};
 use super::vector::{Interleave, Microkernel, Vector};
-
-/// `a * b + c`, rounded once. On x86-64 `mul_add` would be a call, whose fallback on CPUs without
-/// FMA rounds some subnormal results twice.
-///
-/// A product of f32 is exact in f64. The sum is rounded to odd, so rounding it again is harmless:
-/// Boldo and Melquiond, "Emulation of FMA and correctly rounded sums using proper algorithms".
-#[inline(always)]
-pub(in crate::contract) fn fused(a: f32, b: f32, c: f32) -> f32 {
-    if cfg!(any(not(target_arch = "x86_64"), target_feature = "fma")) {
-        return a.mul_add(b, c);
-    }
-    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
-    let sum = product + c;
-    // The error of the sum, by Knuth's TwoSum. It is NaN where the sum is not finite.
-    let rest = sum - product;
-    let error = (product - (sum - rest)) + (c - rest);
-    // Truncates the sum. Its last bit is set if it is inexact.
-    let side = error * sum;
-    let truncated = sum.to_bits().wrapping_sub(u64::from(side < 0.0));
-    f64::from_bits(truncated | u64::from(side.abs() > 0.0)) as f32
-}
+use tracecast_ir::kernel::math::fma;
 
 macro_rules! array_vector {
-    ($num:ty, $lanes:literal, $fused:path) => {
+    ($num:ty, $lanes:literal, $fma:path) => {
         impl Vector for [$num; $lanes] {
             type Num = $num;
             unsafe fn run<K: Microkernel>(kernel: K) -> K::Out {
@@ -40,7 +20,7 @@ macro_rules! array_vector {
             #[inline(always)]
             fn fma(mut self, b: Self, acc: Self) -> Self {
                 for l in 0..$lanes {
-                    self[l] = $fused(self[l], b[l], acc[l]);
+                    self[l] = $fma(self[l], b[l], acc[l]);
                 }
                 self
             }
@@ -66,7 +46,7 @@ macro_rules! array_vector {
 impl Sight<[f32; 4]> for Same {}
 impl Sight<[f64; 4]> for Same {}
 
-array_vector!(f32, 4, fused);
+array_vector!(f32, 4, fma);
 array_vector!(f64, 4, f64::mul_add);
 
 macro_rules! portable_engine {

@@ -3,7 +3,7 @@
 use super::super::{Axis, Bound, Correlation, Cpu, Image, Scratch, Seen, Source};
 use super::{Tensor, images};
 use tracecast_ir::DType;
-use tracecast_ir::kernel::half;
+use tracecast_ir::kernel::{half, math};
 
 const EXAMPLES: usize = 3;
 const HEIGHT: usize = 7;
@@ -58,7 +58,7 @@ fn lines_that_overlap_beside_a_gap() {
                     let place = [p / 3 * 64, plane * 32, (line + p % 3) * 8].iter().sum::<usize>();
                     let is_there = (16..24).contains(&at);
                     let seen = if is_there { x.get(0, place + at - 16) } else { 0.0 };
-                    want = (left.get(row, p) as f32).mul_add(seen as f32, want);
+                    want = math::fma(left.get(row, p) as f32, seen as f32, want);
                 }
                 assert_eq!(*found, Some(want.to_bits()), "row {row}, column {column}, {cpu:?}");
             }

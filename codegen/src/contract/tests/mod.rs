@@ -5,8 +5,6 @@
 mod depthwise;
 mod direct;
 mod few_steps;
-#[cfg(target_arch = "x86_64")]
-mod fused;
 mod images;
 mod over_lines;
 mod pairs;
@@ -23,7 +21,7 @@ use few_steps::{few_steps, windows_over};
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::half;
-use tracecast_ir::kernel::math::CONTRACT_BLOCK;
+use tracecast_ir::kernel::math::{self, CONTRACT_BLOCK};
 
 /// An operand: its elements in memory, and how they are read.
 struct Tensor {
@@ -96,19 +94,19 @@ impl Tensor {
 /// The definition, as bits.
 fn sum(acc: DType, k: usize, a: impl Fn(usize) -> f64, b: impl Fn(usize) -> f64) -> u64 {
     macro_rules! chain {
-        ($t:ty) => {{
+        ($t:ty, $fma:path) => {{
             let mut total: $t = 0.0;
             for block in (0..k).step_by(CONTRACT_BLOCK) {
                 let mut acc: $t = 0.0;
                 for p in block..k.min(block + CONTRACT_BLOCK) {
-                    acc = (a(p) as $t).mul_add(b(p) as $t, acc);
+                    acc = $fma(a(p) as $t, b(p) as $t, acc);
                 }
                 total = if block == 0 { acc } else { total + acc };
             }
             u64::from(total.to_bits())
         }};
     }
-    if acc == DType::F64 { chain!(f64) } else { chain!(f32) }
+    if acc == DType::F64 { chain!(f64, f64::mul_add) } else { chain!(f32, math::fma) }
 }
 
 /// Contracts a range and returns the bits of the sums, checking that each comes once.

@@ -440,7 +440,7 @@ fn run(function: Function, width: Width, x: f32) -> f32 {
         let mask = |holds: bool| if holds { u32::MAX } else { 0 };
         values.push(match op {
             Op::Splat(bits) => *bits,
-            Op::Fma => f(0).mul_add(f(1), f(2)).to_bits(),
+            Op::Fma => math::fma(f(0), f(1), f(2)).to_bits(),
             Op::Blend => {
                 if a(2) >> 31 != 0 {
                     a(1)

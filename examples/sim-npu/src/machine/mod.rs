@@ -258,7 +258,7 @@ impl Machine<'_> {
                 let others = self.tables[right.table].get(from..from + strip.lanes);
                 let others = others.ok_or_else(|| outside(right))?;
                 for (sum, other) in sums.iter_mut().zip(others) {
-                    *sum = factor.mul_add(alu::float(*other), *sum);
+                    *sum = math::fma(factor, alu::float(*other), *sum);
                 }
             }
             total = if block == 0 {

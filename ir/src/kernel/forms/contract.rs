@@ -348,14 +348,14 @@ fn factor(
 }
 
 macro_rules! dot {
-    ($name:ident, $ty:ident, $word:ident) => {
+    ($name:ident, $ty:ident, $word:ident, $fma:path) => {
         /// A row of the left factor by column `j` of the right one, in blocks.
         fn $name(left: &[Bits], right: &[Bits], j: usize, n: usize) -> Bits {
             let at = |b: Bits| $ty::from_bits(b as $word);
             let block = |(number, block): (usize, &[Bits])| {
                 let first = number * math::CONTRACT_BLOCK;
                 let term = |acc: $ty, (p, a): (usize, &Bits)| {
-                    at(*a).mul_add(at(right[(first + p) * n + j]), acc)
+                    $fma(at(*a), at(right[(first + p) * n + j]), acc)
                 };
                 block.iter().enumerate().fold(0.0, term)
             };
@@ -365,5 +365,5 @@ macro_rules! dot {
     };
 }
 
-dot!(dot_f32, f32, u32);
-dot!(dot_f64, f64, u64);
+dot!(dot_f32, f32, u32, math::fma);
+dot!(dot_f64, f64, u64, f64::mul_add);

@@ -5,7 +5,7 @@ use super::loops::{Grouping, Joins, Loops, Operands};
 use crate::kernel::cost::Reads;
 use crate::kernel::interpret::scalar::{Bits, read, write};
 use crate::kernel::interpret::{Failed, Stopped, malformed, room};
-use crate::kernel::math::CONTRACT_BLOCK;
+use crate::kernel::math::{self, CONTRACT_BLOCK};
 use crate::kernel::{Body, Kernel, Scalar, build};
 use crate::{DType, Size};
 use std::fmt::{self, Formatter};
@@ -106,7 +106,7 @@ impl Transposed {
 }
 
 macro_rules! chains {
-    ($name:ident, $ty:ident, $word:ident) => {
+    ($name:ident, $ty:ident, $word:ident, $fma:path) => {
         /// The sum, in blocks.
         fn $name(&self, sum: &Sum<'_>, together: usize) -> Bits {
             let of = |bits: Bits| $ty::from_bits(bits as $word);
@@ -116,7 +116,7 @@ macro_rules! chains {
                     total = Some(total.map_or(chain, |total: $ty| total + chain));
                     (chain, steps) = (0.0, 0);
                 }
-                chain = of(w).mul_add(of(x), chain);
+                chain = $fma(of(w), of(x), chain);
                 steps += 1;
             });
             Bits::from(total.map_or(chain, |total| total + chain).to_bits())
@@ -125,8 +125,8 @@ macro_rules! chains {
 }
 
 impl Transposed {
-    chains!(sum_f32, f32, u32);
-    chains!(sum_f64, f64, u64);
+    chains!(sum_f32, f32, u32, math::fma);
+    chains!(sum_f64, f64, u64, f64::mul_add);
 }
 
 impl Loops for Transposed {

@@ -1,7 +1,7 @@
 //! What a [`ScalarOp`] means: bits in, bits out.
 
 use crate::DType;
-use crate::kernel::{Cmp, Function, Scalar, ScalarOp, narrow, philox};
+use crate::kernel::{Cmp, Function, Scalar, ScalarOp, math, narrow, philox};
 
 /// A number of a scalar type, given by its bits as in [`ScalarOp::Const`].
 pub(crate) type Bits = u64;
@@ -29,7 +29,7 @@ trait Number: Copy + PartialOrd {
 }
 
 macro_rules! float {
-    ($ty:ident, $word:ident, $function:path, $round:path) => {
+    ($ty:ident, $word:ident, $function:path, $round:path, $fma:path) => {
         impl Number for $ty {
             fn of(bits: Bits) -> Self {
                 $ty::from_bits(bits as $word)
@@ -50,7 +50,7 @@ macro_rules! float {
                 self * o
             }
             fn mul_add(self, factor: Self, addend: Self) -> Option<Self> {
-                Some($ty::mul_add(self, factor, addend))
+                Some($fma(self, factor, addend))
             }
             fn div(self, o: Self) -> Self {
                 self / o
@@ -89,8 +89,8 @@ macro_rules! float {
     };
 }
 
-float!(f32, u32, Function::of_f32, narrow::round);
-float!(f64, u64, Function::of_f64, narrow::round_f64);
+float!(f32, u32, Function::of_f32, narrow::round, math::fma);
+float!(f64, u64, Function::of_f64, narrow::round_f64, f64::mul_add);
 
 macro_rules! int {
     ($ty:ident, $word:ident) => {
