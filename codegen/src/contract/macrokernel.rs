@@ -189,32 +189,31 @@ unsafe fn span<E: Engine>(
 ) -> u16 {
     let mut least = u16::MAX;
     let vectors = columns.count.div_ceil(E::LANES);
+    let (base, [row, step, next]) = match left {
+        Left::Packed { base, .. } => (base, [1, 0, k as isize]),
+        Left::InPlace { base, row, step } => (base, [row, step, row]),
+    };
+    let from = std::ptr::null();
+    let Out { sums, ld, add, rounded, tiny, .. } = out;
+    let mut of = Strip {
+        k,
+        a: base,
+        row,
+        step,
+        b: columns.base,
+        b_step: columns.step,
+        cell: columns.cell,
+        ahead: 0,
+        sums: Sums { from, from_ld: 0, out: sums, ld, add, rounded },
+        tiny,
+    };
     for (number, Part { start, count: rows, .. }) in strips.enumerate() {
-        let (a, row, step) = match left {
-            Left::Packed { base, .. } => (base.wrapping_add(start * k), 1, rows as isize),
-            Left::InPlace { base, row, step } => {
-                (base.wrapping_offset(start as isize * row), row, step)
-            }
-        };
-        let of = Strip {
-            k,
-            a,
-            row,
-            step,
-            b: columns.base,
-            b_step: columns.step,
-            cell: columns.cell,
-            ahead: columns.prefetch_offset(number),
-            sums: Sums {
-                from: std::ptr::null(),
-                from_ld: 0,
-                out: out.place(start * out.ld),
-                ld: out.ld,
-                add: out.add,
-                rounded: out.rounded,
-            },
-            tiny: out.tiny,
-        };
+        of.a = base.wrapping_offset(start as isize * next);
+        if let Left::Packed { .. } = left {
+            of.step = rows as isize;
+        }
+        of.ahead = columns.prefetch_offset(number);
+        of.sums.out = out.place(start * ld);
         for prefetched in out.prefetched {
             let [row, col] = [out.at[0] + start, out.at[1]];
             prefetched.ask(row..row + rows, col..col + columns.count);
