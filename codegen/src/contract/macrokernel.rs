@@ -5,6 +5,7 @@ use super::micro::gemm::{Strip, Sums, outer, place};
 use super::pack::{Lines, Part, panels, strips};
 use super::prefetch::{LINE, Prefetch};
 use super::subnormal::may_be_subnormal;
+use std::ops::Range;
 use tracecast_ir::DType;
 
 /// A left operand that is ready for the micro-kernel.
@@ -64,28 +65,6 @@ impl Right {
     }
 }
 
-/// Columns of a right operand, as the micro-kernel reads them.
-#[derive(Clone, Copy)]
-struct Columns {
-    base: *const u8,
-    /// Stride along `k`, in bytes.
-    step: isize,
-    cell: DType,
-    count: usize,
-    /// Bytes from these columns to the next ones.
-    ahead: isize,
-}
-
-impl Columns {
-    /// Bytes from what a strip reads at each `k` to the cache line that it prefetches. Strip 0
-    /// prefetches the first line of each row of the next columns, strip 1 the second, and so on.
-    /// Later strips prefetch what they read themselves, at no cost.
-    fn prefetch_offset(&self, strip: usize) -> isize {
-        let line = strip * LINE;
-        if line < self.count * self.cell.bytes() { self.ahead + line as isize } else { 0 }
-    }
-}
-
 /// Where the sums of a group go.
 #[derive(Clone, Copy)]
 pub(super) struct Out<'a, T> {
@@ -97,8 +76,6 @@ pub(super) struct Out<'a, T> {
     pub(super) prefetched: &'a [Prefetch],
     /// First row and column of the sums.
     pub(super) at: [usize; 2],
-    /// Sums may be subnormal.
-    pub(super) tiny: bool,
     /// Stores round to bf16.
     pub(super) rounded: bool,
 }
@@ -133,37 +110,45 @@ pub(super) unsafe fn block<E: Engine>(
     right: Right,
     out: Out<'_, E::Num>,
 ) {
-    let out = Out { tiny: may_be_subnormal(left.least(), right.least), ..out };
+    let tiny = may_be_subnormal(left.least(), right.least);
     let [_, widest] = tile::<E>(m);
     let whole = right.in_place.map_or(0, |(_, whole)| whole);
     let strips = strips(m, E::ROWS);
-    let span = |start: usize, columns: Columns| {
-        let at = [out.at[0], out.at[1] + start];
-        let out = Out { sums: out.place(start), at, ..out };
+    let (a, row, step) = match left {
+        Left::Packed { base, .. } => (base, 1, 0),
+        Left::InPlace { base, row, step } => (base, row, step),
+    };
+    let Out { sums, ld, add, rounded, .. } = out;
+    let sums = Sums { from: std::ptr::null(), from_ld: 0, out: sums, ld, add, rounded };
+    let (b, cell) = (right.packed, right.cell);
+    let mut of = Strip { k, a, row, step, b, b_step: 0, cell, ahead: 0, sums, tiny };
+    let span = |of: &mut Strip<E::Num>, columns: Range<usize>, ahead: isize| {
         // SAFETY: the caller's contract.
-        let least = unsafe { span::<E>(strips.clone(), k, left, columns, out) };
-        if !out.tiny && least < u16::MAX && may_be_subnormal(left.least(), least) {
+        let least = unsafe { span::<E>(strips.clone(), left, of, columns.clone(), ahead, &out) };
+        if !tiny && least < u16::MAX && may_be_subnormal(left.least(), least) {
             // Such sums begin at zero and are not added to others.
-            let out = Out { tiny: true, ..out };
+            of.tiny = true;
             // SAFETY: as above.
-            unsafe { span::<E>(strips.clone(), k, left, columns, out) };
+            unsafe { span::<E>(strips.clone(), left, of, columns, ahead, &out) };
+            of.tiny = false;
         }
     };
     if let Some((lines, whole)) = right.in_place {
         let bytes = lines.dtype.bytes() as isize;
+        (of.cell, of.b_step) = (lines.dtype, lines.along * bytes * E::DEPTH as isize);
         for (start, count) in vectors_of::<E>(whole, widest) {
-            let base = lines.from(start, 0).base;
-            let (step, ahead) = (lines.along * bytes * E::DEPTH as isize, count as isize * bytes);
-            span(start, Columns { base, step, cell: lines.dtype, count, ahead });
+            of.b = lines.from(start, 0).base;
+            span(&mut of, start..start + count, count as isize * bytes);
         }
     }
+    of.cell = right.cell;
     for Part { start, count, ld } in panels(n - whole, E::WIDTH) {
         let bytes = right.cell.bytes();
-        let base = right.packed.wrapping_add((right.first + start) * k * bytes);
-        let step = (ld * bytes) as isize;
+        of.b = right.packed.wrapping_add((right.first + start) * k * bytes);
+        of.b_step = (ld * bytes) as isize;
         // The next panel, of this block of `k` or the next.
-        let ahead = k as isize * step;
-        span(whole + start, Columns { base, step, cell: right.cell, count, ahead });
+        let ahead = k as isize * of.b_step;
+        span(&mut of, whole + start..whole + start + count, ahead);
     }
 }
 
@@ -174,7 +159,11 @@ fn vectors_of<E: Engine>(columns: usize, widest: usize) -> impl Iterator<Item = 
     spans.chain((whole < columns).then(|| (columns - E::LANES, E::LANES)))
 }
 
-/// Computes all strips of rows of a block by some columns. Returns what [`Engine::strip`] does.
+/// Computes all strips of rows of a block by some columns, which `of` reads; the next ones are
+/// `ahead` bytes away. Returns what [`Engine::strip`] does.
+///
+/// Strip 0 prefetches the first line of each row of the next columns, strip 1 the second, and so
+/// on. Later strips prefetch what they read themselves, at no cost.
 ///
 /// # Safety
 ///
@@ -182,44 +171,31 @@ fn vectors_of<E: Engine>(columns: usize, widest: usize) -> impl Iterator<Item = 
 /// have room.
 unsafe fn span<E: Engine>(
     strips: impl Iterator<Item = Part>,
-    k: usize,
     left: Left<E::Num>,
-    columns: Columns,
-    out: Out<'_, E::Num>,
+    of: &mut Strip<E::Num>,
+    columns: Range<usize>,
+    ahead: isize,
+    out: &Out<'_, E::Num>,
 ) -> u16 {
     let mut least = u16::MAX;
-    let vectors = columns.count.div_ceil(E::LANES);
-    let (base, [row, step, next]) = match left {
-        Left::Packed { base, .. } => (base, [1, 0, k as isize]),
-        Left::InPlace { base, row, step } => (base, [row, step, row]),
-    };
-    let from = std::ptr::null();
-    let Out { sums, ld, add, rounded, tiny, .. } = out;
-    let mut of = Strip {
-        k,
-        a: base,
-        row,
-        step,
-        b: columns.base,
-        b_step: columns.step,
-        cell: columns.cell,
-        ahead: 0,
-        sums: Sums { from, from_ld: 0, out: sums, ld, add, rounded },
-        tiny,
-    };
+    let vectors = columns.len().div_ceil(E::LANES);
     for (number, Part { start, count: rows, .. }) in strips.enumerate() {
-        of.a = base.wrapping_offset(start as isize * next);
-        if let Left::Packed { .. } = left {
-            of.step = rows as isize;
+        match left {
+            Left::Packed { base, .. } => {
+                (of.a, of.step) = (base.wrapping_add(start * of.k), rows as isize);
+            }
+            Left::InPlace { base, row, .. } => of.a = base.wrapping_offset(start as isize * row),
         }
-        of.ahead = columns.prefetch_offset(number);
-        of.sums.out = out.place(start * ld);
+        let line = number * LINE;
+        let has_line = line < columns.len() * of.cell.bytes();
+        of.ahead = if has_line { ahead + line as isize } else { 0 };
+        of.sums.out = out.place(start * out.ld + columns.start);
         for prefetched in out.prefetched {
-            let [row, col] = [out.at[0] + start, out.at[1]];
-            prefetched.ask(row..row + rows, col..col + columns.count);
+            let [row, col] = [out.at[0] + start, out.at[1] + columns.start];
+            prefetched.ask(row..row + rows, col..col + columns.len());
         }
         // SAFETY: the caller's contract.
-        least = least.min(unsafe { outer::<E, _>([rows, vectors], &of) });
+        least = least.min(unsafe { outer::<E, _>([rows, vectors], of) });
     }
     least
 }

@@ -301,7 +301,6 @@ impl<E: Engine> Run<'_, Product<'_>, E> {
                         add: from > 0,
                         prefetched: if is_last { self.prefetched } else { &[] },
                         at: [rows.start, cols.start],
-                        tiny: false,
                         rounded,
                     };
                     let sizes = [rows.len(), cols.len(), k.len().div_ceil(E::DEPTH)];
