@@ -10,7 +10,7 @@ use super::implicit_gemm::{Correlation, SideBySide};
 use super::micro::elementwise::{How, Lanes, Line};
 use super::micro::{Elementwise, Engine};
 use super::operand::{Operand, Scratch};
-use super::pack::{Lines, Wider, room, strips};
+use super::pack::{Wider, room, strips, turn_sums};
 use super::sink::{Sink, Stored};
 use super::workspace::Workspace;
 use std::ops::Range;
@@ -143,7 +143,7 @@ impl<E: Engine> Run<'_, Correlation<'_>, E> {
                     None => scratch.chains.room::<E::Num>((each + 1) * E::LANES),
                 };
                 // SAFETY: the sums of all columns, and room for them and some more.
-                unsafe { turn_lanes::<E>(sums, [each, count], dense) };
+                unsafe { turn_sums::<E>((sums, E::LANES), [count, each], dense) };
                 if stored.is_none() {
                     sink(batch..next, columns.clone(), dense.cast_const().cast());
                 }
@@ -151,22 +151,6 @@ impl<E: Engine> Run<'_, Correlation<'_>, E> {
             }
         }
     }
-}
-
-/// Transposes sums of `columns`, a vector of batches each, to a row for each of `count` batches.
-///
-/// # Safety
-///
-/// The CPU must be the engine's. Sums must be readable, and `to` writable for a row more.
-pub(super) unsafe fn turn_lanes<E: Engine>(
-    sums: *const E::Num,
-    [columns, count]: [usize; 2],
-    to: *mut E::Num,
-) {
-    let (across, dtype) = (E::LANES as isize, E::Num::DTYPE);
-    let all = Lines { base: sums.cast(), dtype, round: None, across, along: 1 };
-    // SAFETY: the caller's contract.
-    unsafe { E::pack(&all, columns, count, to, columns) };
 }
 
 /// Computes all columns of a band.

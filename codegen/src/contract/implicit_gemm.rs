@@ -414,9 +414,9 @@ impl<E: Engine> Run<'_, Correlation<'_>, E> {
                         let (out, ld) = if ends { (sum, band.ld) } else { (chain, tile) };
                         let from = if begins { std::ptr::null() } else { chain.cast_const() };
                         let add = ends && before > 0;
-                        let (from_ld, rounded) = (tile, false);
-                        let sums = Sums { from, from_ld, out, ld, add, rounded };
-                        let taps = Taps { a, step, b, at, sums, tiny: of.tiny };
+                        let (from_ld, rounded, tiny) = (tile, false, of.tiny);
+                        let sums = Sums { from, from_ld, out, ld, add, rounded, tiny };
+                        let taps = Taps { a, step, b, at, sums };
                         // SAFETY: the operands are ready, and the sums have room.
                         unsafe { outer::<E, _>([part.count, vectors], &taps) };
                     }

@@ -75,8 +75,8 @@ impl<E: Engine> Run<'_, Correlation<'_>, E> {
                             ld,
                             add: false,
                             rounded,
+                            tiny: of.tiny,
                         },
-                        tiny: of.tiny,
                     };
                     // SAFETY: the operands are ready, and what `Run` promises; a line or a piece
                     // holds whole vectors.

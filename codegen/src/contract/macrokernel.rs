@@ -119,18 +119,18 @@ pub(super) unsafe fn block<E: Engine>(
         Left::InPlace { base, row, step } => (base, row, step),
     };
     let Out { sums, ld, add, rounded, .. } = out;
-    let sums = Sums { from: std::ptr::null(), from_ld: 0, out: sums, ld, add, rounded };
+    let sums = Sums { from: std::ptr::null(), from_ld: 0, out: sums, ld, add, rounded, tiny };
     let (b, cell) = (right.packed, right.cell);
-    let mut of = Strip { k, a, row, step, b, b_step: 0, cell, ahead: 0, sums, tiny };
+    let mut of = Strip { k, a, row, step, b, b_step: 0, cell, ahead: 0, sums };
     let span = |of: &mut Strip<E::Num>, columns: Range<usize>, ahead: isize| {
         // SAFETY: the caller's contract.
         let least = unsafe { span::<E>(strips.clone(), left, of, columns.clone(), ahead, &out) };
         if !tiny && least < u16::MAX && may_be_subnormal(left.least(), least) {
             // Such sums begin at zero and are not added to others.
-            of.tiny = true;
+            of.sums.tiny = true;
             // SAFETY: as above.
             unsafe { span::<E>(strips.clone(), left, of, columns, ahead, &out) };
-            of.tiny = false;
+            of.sums.tiny = false;
         }
     };
     if let Some((lines, whole)) = right.in_place {

@@ -103,8 +103,8 @@ pub(super) fn product<E: Engine<Num: Real>>(
                         ld,
                         add: false,
                         rounded: false,
+                        tiny: false,
                     },
-                    tiny: false,
                 };
                 let sizes = [strip.count, panel.count.div_ceil(E::LANES)];
                 // SAFETY: the asserts bound all slices; `attend` is called for the engine's CPU.

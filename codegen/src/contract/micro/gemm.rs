@@ -27,6 +27,8 @@ pub(in crate::contract) struct Sums<T> {
     pub(in crate::contract) add: bool,
     /// Stores the sums as bf16, which `out` then points to. Never with `add`.
     pub(in crate::contract) rounded: bool,
+    /// Sums may be subnormal.
+    pub(in crate::contract) tiny: bool,
 }
 
 impl<T> Sums<T> {
@@ -59,8 +61,6 @@ pub(in crate::contract) struct Strip<T> {
     /// Prefetch distance from the columns that a step reads, in bytes.
     pub(in crate::contract) ahead: isize,
     pub(in crate::contract) sums: Sums<T>,
-    /// Sums may be subnormal.
-    pub(in crate::contract) tiny: bool,
 }
 
 /// A packed strip of rows times columns of an image, at one offset per step.
@@ -74,8 +74,6 @@ pub(in crate::contract) struct Taps<'a, T> {
     /// Offset of each step from there.
     pub(in crate::contract) at: &'a [isize],
     pub(in crate::contract) sums: Sums<T>,
-    /// Sums may be subnormal.
-    pub(in crate::contract) tiny: bool,
 }
 
 /// Numbers of a few columns of an image times vectors of rows. Sums are never rounded.
@@ -109,9 +107,6 @@ pub(in crate::contract) trait Outer<T: Vector>: Copy {
     /// The sums.
     fn sums(&self) -> Sums<T::Num>;
 
-    /// True if sums may be subnormal.
-    fn is_tiny(&self) -> bool;
-
     /// The dtype of columns that are read in place; `None` for those of packed numbers.
     fn cell(&self) -> Option<DType> {
         None
@@ -142,10 +137,6 @@ impl<T: Vector> Outer<T> for Strip<T::Num> {
     #[inline(always)]
     fn sums(&self) -> Sums<T::Num> {
         self.sums
-    }
-
-    fn is_tiny(&self) -> bool {
-        self.tiny
     }
 
     fn cell(&self) -> Option<DType> {
@@ -196,10 +187,6 @@ impl<T: Vector> Outer<T> for Taps<'_, T::Num> {
         self.sums
     }
 
-    fn is_tiny(&self) -> bool {
-        self.tiny
-    }
-
     fn part(&self, row: usize, at: usize) -> Self {
         let (a, b) = (self.a.wrapping_add(row), self.b.wrapping_add(at));
         Taps { a, b, sums: self.sums.part(row, at), ..*self }
@@ -228,12 +215,8 @@ impl<T: Vector> Outer<T> for Spots<'_, T::Num> {
 
     #[inline(always)]
     fn sums(&self) -> Sums<T::Num> {
-        let Spots { from, out, add, .. } = *self;
-        Sums { from, from_ld: 0, out, ld: 0, add, rounded: false }
-    }
-
-    fn is_tiny(&self) -> bool {
-        self.tiny
+        let Spots { from, out, add, tiny, .. } = *self;
+        Sums { from, from_ld: 0, out, ld: 0, add, rounded: false, tiny }
     }
 
     #[inline(always)]
@@ -485,7 +468,7 @@ pub(in crate::contract) unsafe fn outer<E: Engine, O>([rows, vectors]: [usize; 2
 where
     O: Outer<E::Vector> + Outer<<E::Careful as Engine>::Vector>,
 {
-    if !(E::IS_CARELESS && <O as Outer<E::Vector>>::is_tiny(of)) {
+    if !(E::IS_CARELESS && <O as Outer<E::Vector>>::sums(of).tiny) {
         // SAFETY: the caller's contract.
         return unsafe { by_cell::<E, O>([rows, vectors], of) };
     }

@@ -2,7 +2,7 @@
 //!
 //! A packed number holds two steps of `k`. `vdpbf16ps` adds the product of the high halves, then
 //! that of the low halves, each like an FMA: it continues the chain that defines a contraction. But
-//! it treats subnormals as zero: where one could occur ([`Strip::tiny`]), FMAs take over. Intel's
+//! it treats subnormals as zero: where one could occur ([`Sums::tiny`]), FMAs take over. Intel's
 //! reference describes that order; the bits depend on it, so [`available`] tries it out.
 
 use super::super::pack::avx512::{Two, join_pairs, larger_negated, least_magnitude};
