@@ -10,7 +10,7 @@ use super::implicit_gemm::{Correlation, SideBySide};
 use super::micro::elementwise::{How, Lanes, Line};
 use super::micro::{Elementwise, Engine};
 use super::operand::{Operand, Scratch};
-use super::pack::{Wider, room, strips, turn_sums};
+use super::pack::{room, strips, turn_sums};
 use super::sink::{Sink, Stored};
 use super::workspace::Workspace;
 use std::ops::Range;

@@ -115,11 +115,7 @@ pub(crate) struct OverLines<'a> {
 
 impl OverLines<'_> {
     fn operands(&self) -> [Elements; 2] {
-        [self.a, self.b].map(|source| match source {
-            Source::Matrix { base, dtype, round, .. }
-            | Source::Windows { base, dtype, round, .. } => Elements { base, dtype, round },
-            Source::Fill { .. } | Source::Packed { .. } => unreachable!("operands are in memory"),
-        })
+        [self.a, self.b].map(|source| source.elements().expect("operands are in memory"))
     }
 
     /// True if planes are read in place: contiguous rows, in one dtype that the engine reads.

@@ -202,10 +202,8 @@ impl Correlation<'_> {
 
     /// View and elements of the right operand.
     pub(super) fn seen(&self) -> (&Seen, Elements) {
-        let Source::Windows { base, dtype, round, seen } = self.b else {
-            unreachable!("is seen through windows")
-        };
-        (seen, Elements { base, dtype, round })
+        let Source::Windows { of, seen } = self.b else { unreachable!("is seen through windows") };
+        (seen, of)
     }
 
     /// The image of all windows, or of a band of them, without pairs.
@@ -261,7 +259,9 @@ impl Correlation<'_> {
 
     /// Left operand of the first batch and its stride along `k`, if read in place.
     pub(super) fn in_place<E: Engine>(&self) -> Option<(*const E::Num, isize)> {
-        let Source::Matrix { base, dtype, round: None, col, .. } = self.a else { return None };
+        let Source::Matrix { of: Elements { base, dtype, round: None }, col, .. } = self.a else {
+            return None;
+        };
         (self.rows == 1 && dtype == E::Num::DTYPE).then(|| (base.cast(), col))
     }
 

@@ -24,14 +24,12 @@ impl Correlation<'_> {
         scratch: &mut Scratch,
     ) -> u16 {
         let source = self.a.moved(from);
-        if let (1, Source::Matrix { base, dtype, round, col: 1, .. }) = (self.rows, source) {
+        if let (1, Source::Matrix { of, col: 1, .. }) = (self.rows, source) {
             // SAFETY: the caller's contract.
-            return unsafe { pack_line::<E>(Elements { base, dtype, round }, self.k, to) };
+            return unsafe { pack_line::<E>(of, self.k, to) };
         }
         if self.rows == 1 {
-            let (Source::Matrix { base, dtype, round, .. }
-            | Source::Windows { base, dtype, round, .. }) = source
-            else {
+            let Some(Elements { base, dtype, round }) = source.elements() else {
                 return u16::MAX;
             };
             for p in 0..self.k {

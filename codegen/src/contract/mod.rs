@@ -66,6 +66,7 @@ pub(crate) use im2col::{Axis, Bound, MOST_BOUNDS, Seen};
 pub(crate) use image::{Image, ProductSizes};
 pub(crate) use implicit_gemm::{Correlation, SideBySide};
 pub(crate) use operand::{FillFn, Scratch, Source};
+pub(crate) use pack::Elements;
 pub(crate) use pack_weights::{keep, workspace_to_keep};
 pub(crate) use packed_weights::{PIECE, Panels};
 pub(crate) use prefetch::Prefetch;

@@ -22,12 +22,8 @@ pub(crate) type FillFn<'a> = dyn Fn(usize, usize, usize, usize, *mut u8) + Sync 
 pub(crate) enum Source<'a> {
     /// Floats in memory. Strides are in elements and may be zero or negative.
     Matrix {
-        /// Element (0, 0).
-        base: *const u8,
-        /// The dtype of the elements.
-        dtype: DType,
-        /// The 16-bit float to which elements are rounded first.
-        round: Option<DType>,
+        /// From element (0, 0) on.
+        of: Elements,
         /// Row stride.
         row: isize,
         /// Column stride.
@@ -35,12 +31,8 @@ pub(crate) enum Source<'a> {
     },
     /// Floats in memory, with several axes per row or column (`im2col`).
     Windows {
-        /// Element (0, 0).
-        base: *const u8,
-        /// The dtype of the elements.
-        dtype: DType,
-        /// The 16-bit float to which elements are rounded first.
-        round: Option<DType>,
+        /// From element (0, 0) on.
+        of: Elements,
         /// The view.
         seen: &'a Seen,
     },
@@ -65,18 +57,25 @@ pub(crate) enum Source<'a> {
 impl Source<'_> {
     /// The same, `by` elements on, if in memory.
     pub(crate) fn moved(mut self, by: isize) -> Self {
-        if let Source::Matrix { base, dtype, .. } | Source::Windows { base, dtype, .. } = &mut self
-        {
-            *base = base.wrapping_offset(by * dtype.bytes() as isize);
+        if let Source::Matrix { of, .. } | Source::Windows { of, .. } = &mut self {
+            *of = of.moved(by);
         }
         self
+    }
+
+    /// The elements, if in memory.
+    pub(super) fn elements(&self) -> Option<Elements> {
+        match self {
+            Source::Matrix { of, .. } | Source::Windows { of, .. } => Some(*of),
+            Source::Fill { .. } | Source::Packed { .. } => None,
+        }
     }
 
     /// True if all values are bf16.
     pub(super) fn is_bf16(&self) -> bool {
         match self {
-            Source::Matrix { dtype, round, .. } | Source::Windows { dtype, round, .. } => {
-                round.unwrap_or(*dtype) == DType::BF16
+            Source::Matrix { of, .. } | Source::Windows { of, .. } => {
+                of.round.unwrap_or(of.dtype) == DType::BF16
             }
             Source::Fill { dtype, .. } => *dtype == DType::BF16,
             Source::Packed { panels, .. } => panels.pairs,
@@ -131,7 +130,7 @@ impl Operand<'_> {
                 fill(rows.start, rows.len(), cols.start, cols.len(), to);
                 (to, dtype, None, Gathered { row: cols.len(), column: 1 })
             }
-            Source::Windows { base, dtype, round, seen } => {
+            Source::Windows { of: Elements { base, dtype, round }, seen } => {
                 let to = filled.room::<E::Num>(gathered_elements(counts[0], counts[1])).cast();
                 let (bytes, ranges) = (dtype.bytes(), (rows, cols));
                 let of = Gather { seen, base, bytes, ranges, runs, to };
@@ -149,9 +148,9 @@ impl Operand<'_> {
 
     /// View, its first element, and the routines that pack columns straight from it, if there are.
     pub(super) fn through<E: Engine>(&self) -> Option<(&Seen, *const u8, Packing)> {
-        let Source::Windows { base, dtype, round, seen } = self.source else { return None };
+        let Source::Windows { of, seen } = self.source else { return None };
         seen.column_step().filter(|_| self.columns)?;
-        Some((seen, base, E::packing(dtype, round)?))
+        Some((seen, of.base, E::packing(of.dtype, of.round)?))
     }
 
     /// Packs lines for at most a block of steps, in strips of at most `most`, as [`pack`] does.
@@ -188,9 +187,9 @@ impl Operand<'_> {
     /// View, elements and line stride, if lines are rows closer together than some of their
     /// elements, and no bound applies: as the weight of a strided convolution's input gradient.
     fn apart(&self) -> Option<(&Seen, Elements, isize)> {
-        let Source::Windows { base, dtype, round, seen } = self.source else { return None };
+        let Source::Windows { of, seen } = self.source else { return None };
         let line = seen.near_rows().filter(|_| !self.columns)?;
-        Some((seen, Elements { base, dtype, round }, line))
+        Some((seen, of, line))
     }
 
     /// Elements that [`Operand::lines`] writes to `filled` for these counts.
@@ -210,9 +209,9 @@ impl Operand<'_> {
 
     /// All lines, if it is a matrix in memory.
     pub(super) fn in_memory(&self) -> Option<Lines> {
-        let Source::Matrix { base, dtype, round, row, col } = self.source else { return None };
+        let Source::Matrix { of, row, col } = self.source else { return None };
         let (across, along) = if self.columns { (col, row) } else { (row, col) };
-        Some(Lines { base, dtype, round, across, along })
+        Some(of.lines(across, along))
     }
 }
 

@@ -131,10 +131,9 @@ impl Positions<'_> {
     /// Lines of the left operand from a row on in the first example, and the stride between
     /// examples. `None` unless steps have one stride and no pair spans two examples.
     fn lines_of<E: Engine>(&self, row: usize, each: usize) -> Option<(Lines, isize)> {
-        let Source::Windows { base, dtype, round, seen } = self.a else { return None };
+        let Source::Windows { of, seen } = self.a else { return None };
         let ([rows], [examples, steps]) = (&seen.rows[..], &seen.columns[..]) else { return None };
-        let (across, along) = (rows.stride, steps.stride);
-        let all = Lines { base, dtype, round, across, along };
+        let all = of.lines(rows.stride, steps.stride);
         (steps.extent == each && each.is_multiple_of(E::DEPTH))
             .then(|| (all.from(row, 0), examples.stride))
     }

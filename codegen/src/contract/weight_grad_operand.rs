@@ -5,7 +5,7 @@ use super::groups;
 use super::im2col::{Axis, MOST_BOUNDS, Seen};
 use super::image::{Beside, Image, Places};
 use super::micro::Engine;
-use super::operand::{Operand, Scratch, Source};
+use super::operand::{Operand, Scratch};
 use super::pack::{Elements, pack_line};
 use super::weight_grad_part::{Part, Positions};
 use super::weight_grad_right::Stretch;
@@ -91,10 +91,7 @@ impl Positions<'_> {
 
     /// Elements of the right operand.
     pub(super) fn elements(&self) -> Elements {
-        let Source::Windows { base, dtype, round, .. } = self.b else {
-            unreachable!("is seen through windows")
-        };
-        Elements { base, dtype, round }
+        self.b.elements().expect("is seen through windows")
     }
 }
 

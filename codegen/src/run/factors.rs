@@ -1,7 +1,7 @@
 //! Factors of a contraction at the sizes of a binding, as the products take them.
 
 use super::memory::Slots;
-use crate::contract::{self as products, MOST_BOUNDS, Seen, Source};
+use crate::contract::{self as products, Elements, MOST_BOUNDS, Seen, Source};
 use crate::plan::contract;
 use smallvec::SmallVec;
 use tracecast_ir::DType;
@@ -16,9 +16,10 @@ pub(super) fn source<'a>(
     seen: Option<&'a Seen>,
     operands: Option<&Slots>,
 ) -> Source<'a> {
-    let place = |input: usize, element: i64, dtype: DType| {
-        let at = |slots: &Slots| slots.get(input).offset(element as isize * dtype.bytes() as isize);
-        operands.map_or(std::ptr::null(), |slots| at(slots).pointer().cast_const())
+    let elements = |input: usize, first: i64, dtype: DType, round: Option<DType>| {
+        let at = |slots: &Slots| slots.get(input).offset(first as isize * dtype.bytes() as isize);
+        let base = operands.map_or(std::ptr::null(), |slots| at(slots).pointer().cast_const());
+        Elements { base, dtype, round }
     };
     match (factor, seen) {
         (FactorSource::Computed { dtype, .. }, _) => {
@@ -28,14 +29,10 @@ pub(super) fn source<'a>(
             FactorSource::Plain { input, dtype, round, offset, .. }
             | FactorSource::Seen(Windows { input, dtype, round, offset, .. }),
             Some(seen),
-        ) => {
-            let base = place(*input, *offset, *dtype);
-            Source::Windows { base, dtype: *dtype, round: *round, seen }
-        }
+        ) => Source::Windows { of: elements(*input, *offset, *dtype, *round), seen },
         (FactorSource::Plain { input, dtype, round, offset, row, col, .. }, None) => {
-            let base = place(*input, *offset, *dtype);
             let (row, col) = (*row as isize, *col as isize);
-            Source::Matrix { base, dtype: *dtype, round: *round, row, col }
+            Source::Matrix { of: elements(*input, *offset, *dtype, *round), row, col }
         }
         (FactorSource::Seen(_), None) => unreachable!("is seen through windows"),
     }

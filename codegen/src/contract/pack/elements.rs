@@ -24,12 +24,12 @@ pub(in crate::contract) struct Lines {
 
 /// Elements in memory, of any layout.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::contract) struct Elements {
+pub(crate) struct Elements {
     /// Address of the first one.
-    pub(in crate::contract) base: *const u8,
-    pub(in crate::contract) dtype: DType,
+    pub(crate) base: *const u8,
+    pub(crate) dtype: DType,
     /// The 16-bit float to which they are rounded first.
-    pub(in crate::contract) round: Option<DType>,
+    pub(crate) round: Option<DType>,
 }
 
 impl Elements {

@@ -21,9 +21,8 @@ pub(super) mod strided;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod vectors;
 
-pub(super) use elements::{
-    Elements, Grid, Half, Lines, MOVED, Packing, Wider, move_line, pack_singly,
-};
+pub(crate) use elements::Elements;
+pub(super) use elements::{Grid, Half, Lines, MOVED, Packing, Wider, move_line, pack_singly};
 
 use super::micro::Engine;
 

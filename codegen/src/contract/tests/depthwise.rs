@@ -1,6 +1,6 @@
 //! Depthwise convolutions, which may read their input in place.
 
-use super::super::{Axis, Bound, Correlation, Cpu, Scratch, Seen, SideBySide, Source};
+use super::super::{Axis, Bound, Correlation, Cpu, Elements, Scratch, Seen, SideBySide, Source};
 use super::{Tensor, images, sum};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::half;
@@ -39,7 +39,8 @@ fn depthwise(dtype: DType, taps: usize, [step, dilation]: [isize; 2], size: [usi
     let x = Tensor::new(dtype, EXAMPLES * CHANNELS * plane, 21, (plane as isize, 1));
     let left = Tensor::new(dtype, CHANNELS * k, 22, (k as isize, 1));
     let base = x.bytes.as_ptr().wrapping_offset(first * (width + 1) * dtype.bytes() as isize);
-    let (a, b) = (left.source(), Source::Windows { base, dtype, round: None, seen: &seen });
+    let (a, b) =
+        (left.source(), Source::Windows { of: Elements { base, dtype, round: None }, seen: &seen });
     let at = |batch: usize| [(batch % CHANNELS * k) as isize, (batch * plane) as isize];
     let (all, lines) = (EXAMPLES * CHANNELS, counts[0]);
     let mut scratch = Scratch::default();

@@ -1,6 +1,6 @@
 //! Convolutions whose lines are whole vectors store sums line by line, rounded or not.
 
-use super::super::{Axis, Bound, Correlation, Cpu, Image, Scratch, Seen, Source};
+use super::super::{Axis, Bound, Correlation, Cpu, Elements, Image, Scratch, Seen, Source};
 use super::{Tensor, images};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{half, math};
@@ -42,7 +42,10 @@ fn lines_that_overlap_beside_a_gap() {
         let x = Tensor::new(dtype, channels * 64, 23, (8, 1));
         let left = Tensor::new(dtype, m * k, 24, (k as isize, 1));
         let base = x.bytes.as_ptr().wrapping_offset(-16 * dtype.bytes() as isize);
-        let (a, b) = (left.source(), Source::Windows { base, dtype, round: None, seen: &seen });
+        let (a, b) = (
+            left.source(),
+            Source::Windows { of: Elements { base, dtype, round: None }, seen: &seen },
+        );
         let image = Image::of(&seen, None).expect("windows of a convolution");
         let [windows, _] = image.windows();
         let mut scratch = Scratch::default();
@@ -104,7 +107,8 @@ fn lines_scaled(
     let x = scaled(Tensor::new(dtype, EXAMPLES * size, 21, (w, 1)));
     let left = scaled(Tensor::new(dtype, m * k, 22, (k as isize, 1)));
     let base = x.bytes.as_ptr().wrapping_offset(-(w + 1) * edge * dtype.bytes() as isize);
-    let (a, b) = (left.source(), Source::Windows { base, dtype, round: None, seen: &seen });
+    let (a, b) =
+        (left.source(), Source::Windows { of: Elements { base, dtype, round: None }, seen: &seen });
     let at = |batch: usize| [0, (batch * size) as isize];
     let image = Image::of(&seen, None).expect("windows of a convolution");
     let [windows, _] = image.windows();

@@ -1,6 +1,6 @@
 //! Images of few steps: vectors go along lines of columns.
 
-use super::super::{Axis, Bound, Correlation, Cpu, Image, Scratch, Seen, Source};
+use super::super::{Axis, Bound, Correlation, Cpu, Elements, Image, Scratch, Seen, Source};
 use super::{SEEN, Tensor, images, sum};
 use tracecast_ir::DType;
 
@@ -17,7 +17,7 @@ pub(super) fn few_steps(
     let left = Tensor::new(dtype, SEEN * K, 43, (K as isize, 1));
     let seen = windows_over(1, stride, dilation);
     let base = x.bytes.as_ptr().wrapping_offset(-2 * (21 + 1) * dtype.bytes() as isize);
-    let b = Source::Windows { base, dtype, round, seen: &seen };
+    let b = Source::Windows { of: Elements { base, dtype, round }, seen: &seen };
     let windows = Image::of(&seen, None).expect("windows of a convolution").windows()[0];
     let at = |batch: usize| [(batch % 3 * K) as isize, (batch * 5 * 21) as isize];
     assert!(k >= K, "there is a channel");

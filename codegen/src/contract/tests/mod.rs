@@ -13,8 +13,8 @@ mod positions;
 mod stored;
 
 use super::{
-    Axis, Bound, Correlation, Cpu, Driver, PIECE, Panels, Prefetch, Product, Scratch, Seen,
-    SideBySide, Source, keep,
+    Axis, Bound, Correlation, Cpu, Driver, Elements, PIECE, Panels, Prefetch, Product, Scratch,
+    Seen, SideBySide, Source, keep,
 };
 use crate::machine::{InstructionSet, Vectors};
 use few_steps::{few_steps, windows_over};
@@ -82,9 +82,7 @@ impl Tensor {
 
     fn source(&self) -> Source<'_> {
         Source::Matrix {
-            base: self.bytes.as_ptr(),
-            dtype: self.dtype,
-            round: self.round,
+            of: Elements { base: self.bytes.as_ptr(), dtype: self.dtype, round: self.round },
             row: self.row,
             col: self.col,
         }
@@ -435,7 +433,7 @@ fn operands_seen_through_windows() {
             let (x, seen, all, [k, n]) = through_windows(dtype, round, stride, dilation);
             // The first element that a window reads is before the tensor.
             let base = x.bytes.as_ptr().wrapping_offset(-2 * (21 + 1) * dtype.bytes() as isize);
-            let through = Source::Windows { base, dtype, round, seen: &seen };
+            let through = Source::Windows { of: Elements { base, dtype, round }, seen: &seen };
             let as_b = if x.is_bf16() { DType::BF16 } else { DType::F32 };
             let fill = |row: usize, rows: usize, col: usize, cols: usize, out: *mut u8| {
                 for i in 0..rows * cols {
@@ -507,7 +505,7 @@ fn images_have_the_sums_of_windows() {
         for (dtype, round) in dtypes {
             let (x, seen, all, [k, n]) = through_windows(dtype, round, stride, dilation);
             let base = x.bytes.as_ptr().wrapping_offset(-2 * (21 + 1) * dtype.bytes() as isize);
-            let b = Source::Windows { base, dtype, round, seen: &seen };
+            let b = Source::Windows { of: Elements { base, dtype, round }, seen: &seen };
             let windows =
                 super::Image::of(&seen, None).expect("windows of a convolution").windows();
             few_steps(&x, &all, [k, n], [stride, dilation], &mut scratch);

@@ -1,7 +1,8 @@
 //! Depthwise weight gradients have the bits of their definition.
 
 use super::super::{
-    Axis, Bound, Cpu, Driver, LinesOfWindows, MOST_BOUNDS, OverLines, Scratch, Seen, Source,
+    Axis, Bound, Cpu, Driver, Elements, LinesOfWindows, MOST_BOUNDS, OverLines, Scratch, Seen,
+    Source,
 };
 use super::{Tensor, sum};
 use std::ops::Range;
@@ -87,8 +88,11 @@ fn over_lines(moves: Moves, (dtype, round): (DType, Option<DType>), acc: DType) 
     let (x, dy) = (tensor(plane, 51), tensor(result, 52));
     let outside = (low[0] * width as isize + low[1]) * apart * dtype.bytes() as isize;
     let base = x.bytes.as_ptr().wrapping_offset(-outside);
-    let b = Source::Windows { base, dtype, round, seen: &seen };
-    let a = Source::Windows { base: dy.bytes.as_ptr(), dtype, round, seen: &seen_left };
+    let b = Source::Windows { of: Elements { base, dtype, round }, seen: &seen };
+    let a = Source::Windows {
+        of: Elements { base: dy.bytes.as_ptr(), dtype, round },
+        seen: &seen_left,
+    };
     let k = examples * lines;
     let across = (axis(windows, step, [0, by, 0]), apart);
     let of = LinesOfWindows::of(&a, &seen, k, across).expect("lines of windows");

@@ -1,7 +1,7 @@
 //! bf16 multiplied in pairs that an image holds: an odd last step, and subnormal sums.
 
 use super::super::im2col::{Axis, Bound, MOST_BOUNDS, Seen};
-use super::super::{Correlation, Cpu, Image, Scratch, Source};
+use super::super::{Correlation, Cpu, Elements, Image, Scratch, Source};
 use super::{Tensor, check, images, sum, through_windows, windows_over};
 use tracecast_ir::DType;
 
@@ -41,7 +41,8 @@ fn pairs_in_images_have_the_sums_of_windows() {
         let (x, k) = (x.scaled(exponent), channels * 9);
         let seen = windows_over(channels, stride, dilation);
         let base = x.bytes.as_ptr().wrapping_offset(-2 * (21 + 1) * 2);
-        let b = Source::Windows { base, dtype: DType::BF16, round: None, seen: &seen };
+        let b =
+            Source::Windows { of: Elements { base, dtype: DType::BF16, round: None }, seen: &seen };
         let left = Tensor::new(DType::BF16, M * k, 46, (k as isize, 1)).scaled(exponent);
         let image = Image::of(&seen, None).expect("windows of a convolution");
         let windows = image.windows()[0];
@@ -72,9 +73,7 @@ fn narrow_blocks_of_pairs() {
         let seen = Seen::new(&rows, &of_columns, [Bound::default(); MOST_BOUNDS]);
         let x = Tensor::new(DType::BF16, planes * plane, 47, (1, 1));
         let b = Source::Windows {
-            base: x.bytes.as_ptr(),
-            dtype: DType::BF16,
-            round: None,
+            of: Elements { base: x.bytes.as_ptr(), dtype: DType::BF16, round: None },
             seen: &seen,
         };
         let left = Tensor::new(DType::BF16, M * k, 48, (k as isize, 1));
@@ -112,12 +111,11 @@ fn pairs_of_channels_are_one_image() {
         let weights = [axis(channels / 2, 18), axis(9, 1), axis(2, 9)];
         let weights = Seen::new(&[axis(m, k as isize)], &weights, [Bound::default(); MOST_BOUNDS]);
         let base = x.bytes.as_ptr().wrapping_offset(-2 * (21 + 1) * 2);
-        let b = Source::Windows { base, dtype: DType::BF16, round: None, seen: &seen };
+        let b =
+            Source::Windows { of: Elements { base, dtype: DType::BF16, round: None }, seen: &seen };
         let left = Tensor::new(DType::BF16, m * k, 46, (k as isize, 1));
         let a = Source::Windows {
-            base: left.bytes.as_ptr(),
-            dtype: DType::BF16,
-            round: None,
+            of: Elements { base: left.bytes.as_ptr(), dtype: DType::BF16, round: None },
             seen: &weights,
         };
         let image = Image::of(&seen, None).expect("windows of a convolution").in_pairs();

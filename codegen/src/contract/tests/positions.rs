@@ -1,8 +1,8 @@
 //! Weight gradients, contractions over positions, have the bits of their definition.
 
 use super::super::{
-    Axis, Bound, Channels, Cpu, Driver, Positions, Scratch, Seen, Source, Split, can_be_shared,
-    shared_bytes,
+    Axis, Bound, Channels, Cpu, Driver, Elements, Positions, Scratch, Seen, Source, Split,
+    can_be_shared, shared_bytes,
 };
 use super::{Tensor, sum};
 use std::ops::Range;
@@ -120,14 +120,17 @@ fn gradients_of_weights_have_the_sums_of_windows() {
             all.iter_mut().for_each(|x| *x *= 2f64.powi(exponent));
             let outside = moves[2] * (sizes[3] as isize + 1) * dtype.bytes() as isize;
             let base = x.bytes.as_ptr().wrapping_offset(-outside);
-            let b = Source::Windows { base, dtype, round: None, seen: &seen };
+            let b = Source::Windows { of: Elements { base, dtype, round: None }, seen: &seen };
             for m in [8, 33, 140] {
                 let channels = Channels::of(&seen, [m, k]).expect("the gradient of a weight");
                 assert_eq!(channels.count * channels.taps, n);
                 let left = scaled(Tensor::new(dtype, m * k, 44, (k as isize, 1)));
                 let (apart, seen_apart) = example_by_example(&left, [m, k / sizes[0], sizes[0]]);
                 let base = apart.bytes.as_ptr();
-                let apart = Source::Windows { base, dtype, round: None, seen: &seen_apart };
+                let apart = Source::Windows {
+                    of: Elements { base, dtype, round: None },
+                    seen: &seen_apart,
+                };
                 let want: Vec<u64> = (0..m * n)
                     .map(|at| {
                         let right = |p: usize| all[p * n + at % n];
@@ -211,7 +214,10 @@ fn odd_lines_are_multiplied_in_pairs() {
     // To the next place, and across the ends of a line and of an example.
     assert_eq!((channels.distances.as_ref().map(|all| all.len()), channels.copies), (Some(3), 3));
     let left = Tensor::new(DType::BF16, 8 * k, 44, (k as isize, 1));
-    let b = Source::Windows { base: x.bytes.as_ptr(), dtype: x.dtype, round: None, seen: &seen };
+    let b = Source::Windows {
+        of: Elements { base: x.bytes.as_ptr(), dtype: x.dtype, round: None },
+        seen: &seen,
+    };
     for cpu in &Cpu::all() {
         let work = Positions {
             cpu,
