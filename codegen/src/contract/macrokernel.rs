@@ -160,7 +160,7 @@ fn vectors_of<E: Engine>(columns: usize, widest: usize) -> impl Iterator<Item = 
 }
 
 /// Computes all strips of rows of a block by some columns, which `of` reads; the next ones are
-/// `ahead` bytes away. Returns what [`Engine::strip`] does.
+/// `ahead` bytes away. Returns what [`outer`] does.
 ///
 /// Strip 0 prefetches the first line of each row of the next columns, strip 1 the second, and so
 /// on. Later strips prefetch what they read themselves, at no cost.
