@@ -36,9 +36,9 @@
 //!
 //! | to | see |
 //! |---|---|
-//! | record a program and look at it | [`trace`] |
-//! | compile a graph | [`compile`] |
-//! | run a closure for whatever types it meets | [`jit`] |
+//! | record a program and look at it | [`trace()`] |
+//! | compile a graph | [`compile()`] |
+//! | run a closure for whatever types it meets | [`jit()`] |
 //! | choose precision | [`amp`] |
 //! | see why it is as it is | [`explain`](mod@explain) |
 //! | run ops one by one | [`eager`] |

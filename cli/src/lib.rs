@@ -1,4 +1,4 @@
-//! The command-line tool as a function, [`run`], for the binary `tracecast` and for one that is
+//! The command-line tool as a function, [`run()`], for the binary `tracecast` and for one that is
 //! linked with MPI: trains the example model, shows programs between passes, runs them, lists the
 //! ops.
 //!

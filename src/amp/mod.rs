@@ -1,4 +1,4 @@
-//! Mixed precision as the user says it: [`autocast`] regions, functions with a gradient of their
+//! Mixed precision as the user says it: [`autocast()`] regions, functions with a gradient of their
 //! own ([`custom_grad`]), the [`GradScaler`] of a recorded step, and the [`EagerScaler`] of an
 //! eager loop.
 

@@ -15,7 +15,8 @@ use std::collections::HashMap;
 use tracecast_ir::Size;
 use tracecast_ir::kernel::{LANES, Scalar, Val};
 
-/// The namespace of the names of routines, which are their numbers among [`Lowered::routines`].
+/// The namespace of the names of routines, which are their numbers among
+/// [`Lowered::routines`](super::Lowered::routines).
 pub(crate) const ROUTINES: u32 = 2;
 
 /// Accesses do not trap, and may be unaligned.

@@ -51,7 +51,7 @@ pub(crate) struct OneF16 {
 }
 
 /// The routines of one kind of CPU. Each may be called only on a CPU it was made for, as
-/// [`InstructionSet::of`] ensures.
+/// [`InstructionSet::of`](crate::machine::InstructionSet::of) ensures.
 pub(crate) struct Tiles {
     /// Those of each function.
     pub(super) functions: fn(Function) -> FunctionRoutines,

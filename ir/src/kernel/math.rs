@@ -28,7 +28,7 @@ pub use double::{
     tanh_f64, trigamma_f64,
 };
 pub use error_function::{erfc, erfcx, erfinv, ndtri};
-pub use fma::fma;
+pub use fma::{emulated_fma, fma};
 pub use gamma::{digamma, lgamma, trigamma};
 pub use hyperbolic::{acosh, asinh, atanh, cosh, sinh};
 pub use powers::{exp2, expm1, log1p, log2, log10};

@@ -2,21 +2,21 @@
 //!
 //! [`verify()`] looks at one program: it derives every type again with the op's own rule and
 //! compares, checks operand counts, attributes, ports, updates, the number of ranks and the stage,
-//! and reports everything it finds. [`compare`] looks at a program and at what a pass has made of
+//! and reports everything it finds. [`compare()`] looks at a program and at what a pass has made of
 //! it. Together they keep ten invariants of mixed precision:
 //!
 //! | | invariant | where it is checked |
 //! |---|---|---|
 //! | V1 | the dtypes of operands are those the op computes with: nothing is promoted silently | [`verify()`] from [`Stage::Cast`] on |
-//! | V2 | every op, result and next state has the type that it had in the program as it was traced | [`verify()`]; [`compare`] after every pass |
+//! | V2 | every op, result and next state has the type that it had in the program as it was traced | [`verify()`]; [`compare()`] after every pass |
 //! | V3 | a cast keeps the shape, and autocast casts floats only | [`verify()`] |
-//! | V4 | autocast casts to a low dtype of the region or to f32, and to nothing else | [`verify()`] in [`Stage::Traced`]; [`compare`] after `autocast` |
+//! | V4 | autocast casts to a low dtype of the region or to f32, and to nothing else | [`verify()`] in [`Stage::Traced`]; [`compare()`] after `autocast` |
 //! | V5 | the next value of state has the type of the state, so a step can follow itself | [`verify()`] |
-//! | V6 | what the program rounds itself stays rounded, in every precision | [`compare`] after every pass up to `fuse` |
-//! | V7 | a pass that adds code drops no rounding and puts none into what was there, one that moves casts none that a result depends on, and that one adds none; with [`Promise::Drops`] it may drop what the program does not write | [`compare`] after every pass up to `fuse` |
+//! | V6 | what the program rounds itself stays rounded, in every precision | [`compare()`] after every pass up to `fuse` |
+//! | V7 | a pass that adds code drops no rounding and puts none into what was there, one that moves casts none that a result depends on, and that one adds none; with [`Promise::Drops`] it may drop what the program does not write | [`compare()`] after every pass up to `fuse` |
 //! | V8 | sums and products are accumulated in f32 or wider | [`verify()`], on reductions and on kernels |
-//! | V9 | a cast is shared where the weight cache of eager autocast shares it, and nowhere else | [`compare`] after `autocast` |
-//! | V10 | operands come before uses; behind a pass that moves casts none is dead and no two are equal | [`verify()`]; [`compare`] after `simplify` and `place` |
+//! | V9 | a cast is shared where the weight cache of eager autocast shares it, and nowhere else | [`compare()`] after `autocast` |
+//! | V10 | operands come before uses; behind a pass that moves casts none is dead and no two are equal | [`verify()`]; [`compare()`] after `simplify` and `place` |
 //!
 //! There is no control flow, so the value that a loop carries is state, and V5 is about state.
 //! Which rounding is which is told by the [points](crate::point) that casts stand for.

@@ -2,7 +2,7 @@
 //! started on their way, and waited for.
 //!
 //! [`Group`] is the one implementation of the exchanges themselves, over a [`Transport`] that
-//! carries bytes from rank to rank: [`threads`] within a process, MPI in a crate of its own. So
+//! carries bytes from rank to rank: [`threads()`] within a process, MPI in a crate of its own. So
 //! sums have the same bits whatever carries them. Ranks of one process see each other's memory, and
 //! [`reduce`](Collective::reduce) values in place.
 

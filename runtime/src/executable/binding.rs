@@ -9,7 +9,7 @@ pub(super) struct Workspace {
     /// There while it is in use.
     pub(super) arena: Option<Arena>,
     pub(super) fresh: Vec<Memory>,
-    /// Each is a [`HostLoan`].
+    /// Each is a [`HostLoan`](crate::HostLoan).
     pub(super) loans: Vec<Memory>,
     /// The one used last comes first.
     pub(super) bindings: Vec<Binding>,

@@ -40,7 +40,7 @@ use tracecast_runtime::{Collective, Error, Store, Tensor};
 ///   the rows of each rank, as the running means of a norm over the batch are, differs from rank to
 ///   rank: of that only the types are compared, a [warning](CompileReport::warnings) tells of it,
 ///   and a checkpoint has that of rank 0.
-/// * If a rank is late or leaves, the others end with [`Error::Rank`](crate::runtime::Error::Rank),
+/// * If a rank is late or leaves, the others end with [`Error::Rank`],
 ///   and every store holds the last step that this rank has completed.
 ///
 /// ```

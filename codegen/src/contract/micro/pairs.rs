@@ -2,8 +2,9 @@
 //!
 //! A packed number holds two steps of `k`. `vdpbf16ps` adds the product of the high halves, then
 //! that of the low halves, each like an FMA: it continues the chain that defines a contraction. But
-//! it treats subnormals as zero: where one could occur ([`Sums::tiny`]), FMAs take over. Intel's
-//! reference describes that order; the bits depend on it, so [`available`] tries it out.
+//! it treats subnormals as zero: where one could occur ([`tiny`](super::gemm::Sums::tiny)), FMAs
+//! take over. Intel's reference describes that order; the bits depend on it, so [`available`] tries
+//! it out.
 
 use super::super::pack::avx512::{Two, join_pairs, larger_negated, least_magnitude};
 use super::super::pack::vectors::RoundedToBf16;

@@ -3,6 +3,9 @@
 use super::cell::{Same, Sight};
 use super::engine::{Elementwise, Engine};
 use super::vector::{Interleave, Microkernel, Vector};
+#[cfg(all(target_arch = "x86_64", not(target_feature = "fma")))]
+use tracecast_ir::kernel::math::emulated_fma as fma;
+#[cfg(not(all(target_arch = "x86_64", not(target_feature = "fma"))))]
 use tracecast_ir::kernel::math::fma;
 
 macro_rules! array_vector {

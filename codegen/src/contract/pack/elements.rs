@@ -163,7 +163,7 @@ impl Wider for f64 {
     }
 }
 
-/// [`Engine::pack`], number by number.
+/// [`Engine::pack`](super::super::micro::Engine::pack), number by number.
 ///
 /// # Safety
 ///
