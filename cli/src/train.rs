@@ -54,9 +54,9 @@ pub(crate) struct Train {
     #[arg(long, value_name = "NAME", value_enum, default_value_t)]
     model: Network,
 
-    /// Trains on these arrays instead: numbers `x` of shape [rows, ...] and an integer label `y` for
-    /// each row; of an exported model, the inputs by name, or `x` if there is one, and what the loss
-    /// takes as `y`
+    /// Trains on these arrays instead: numbers `x` of shape [rows, ...] and an integer label `y`
+    /// for each row; of an exported model, the inputs by name, or `x` if there is one, and what
+    /// the loss takes as `y`
     #[arg(long, value_name = "FILE.npz")]
     data: Option<PathBuf>,
 

@@ -1,8 +1,8 @@
 //! The meaning of the language: an interpreter of kernels, and of graphs node by node.
 //!
 //! It is written to be read, not to be fast, and it is the definition: what a device computes is
-//! compared with what [`kernel()`] says, bit by bit except in contractions. A NaN is one wherever it
-//! is computed; its sign and its payload mean nothing and may differ from device to device
+//! compared with what [`kernel()`] says, bit by bit except in contractions. A NaN is one wherever
+//! it is computed; its sign and its payload mean nothing and may differ from device to device
 //! ([`Value::first_difference`] takes any two NaN for equal).
 
 mod bytes;
