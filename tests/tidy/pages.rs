@@ -7,16 +7,20 @@ use std::fs;
 use std::path::Path;
 
 /// The pages whose paths are checked.
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "docs/contractions.md",
     "docs/decisions.md",
     "docs/kernels.md",
     "docs/runtime.md",
+    CONSTANTS,
     PLANS[0],
     PLANS[1],
 ];
+
+/// The page that lists constants of the code with their values.
+const CONSTANTS: &str = "docs/tuned-constants.md";
 
 /// The pages that show plans.
 const PLANS: [&str; 2] = ["docs/codegen.md", "docs/plans.md"];
@@ -57,6 +61,33 @@ fn missing_paths(tree: &Tree) -> Vec<String> {
         }
     }
     missing
+}
+
+#[test]
+fn constants_have_the_values_that_their_page_gives() {
+    none("constants that the page and the code give differently", other_values(repository()));
+}
+
+/// The rows of the page, a name in a file and its value, that the code does not have.
+fn other_values(tree: &Tree) -> Vec<String> {
+    let rows = tree.text(CONSTANTS).lines().filter(|line| line.starts_with("| `"));
+    let differs = |line: &&str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let quoted: Vec<&str> = cells[1].split('`').collect();
+        let declared = format!("const {}: ", quoted[1]);
+        let code = tree.text(quoted[3]);
+        let value = code.split_once(&declared).and_then(|(_, rest)| rest.split_once(" = "));
+        value.is_none_or(|(_, rest)| rest.split(';').next() != Some(cells[2]))
+    };
+    rows.filter(differs).map(str::to_owned).collect()
+}
+
+#[test]
+fn another_value_is_seen() {
+    let page = "| `A` in `a.rs` | 1 << 20 | bytes |\n| `B` in `a.rs` | 2 | rows |\n| `C` in `a.rs` | 2 |\n";
+    let code = "pub(super) const A: usize = 1 << 20;\nconst B: usize = 3;\n";
+    let found = other_values(&Tree::of(&[(CONSTANTS, page), ("a.rs", code)]));
+    assert_eq!(found, page.lines().skip(1).collect::<Vec<_>>());
 }
 
 /// Whether a text in backticks is a path: one word with `/` in it or the ending of a file.
