@@ -317,7 +317,10 @@ pub(super) unsafe fn gather<T: Copy + Default>(
     let some = if lines_are_nearer(outer, inner) { TOGETHER } else { 1 };
     for first in (0..lines).step_by(some) {
         for run in &runs.inner {
-            (first..lines.min(first + some)).for_each(|line| one(line, run));
+            // A loop, as a closure of `for_each` would not be compiled for the engine's vectors.
+            for line in first..lines.min(first + some) {
+                one(line, run);
+            }
         }
     }
     Gathered { row, column }
@@ -515,8 +518,12 @@ unsafe fn copy<T: Copy + Default>(
     };
     // Compilers vectorise a constant stride.
     if stride == 2 {
-        there.for_each(|i| one(i, 2));
+        for i in there {
+            one(i, 2);
+        }
     } else {
-        there.for_each(|i| one(i, stride));
+        for i in there {
+            one(i, stride);
+        }
     }
 }
