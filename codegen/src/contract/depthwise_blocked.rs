@@ -10,7 +10,7 @@ use super::implicit_gemm::{Correlation, SideBySide};
 use super::micro::elementwise::{How, Lanes, Line};
 use super::micro::{Elementwise, Engine};
 use super::operand::{Operand, Scratch};
-use super::pack::{room, strips, turn_sums};
+use super::pack::{room, strips, transpose_sums};
 use super::sink::{Sink, Stored};
 use super::workspace::Workspace;
 use std::ops::Range;
@@ -143,7 +143,7 @@ impl<E: Engine> Run<'_, Correlation<'_>, E> {
                     None => scratch.chains.room::<E::Num>((each + 1) * E::LANES),
                 };
                 // SAFETY: the sums of all columns, and room for them and some more.
-                unsafe { turn_sums::<E>((sums, E::LANES), [count, each], dense) };
+                unsafe { transpose_sums::<E>((sums, E::LANES), [count, each], dense) };
                 if stored.is_none() {
                     sink(batch..next, columns.clone(), dense.cast_const().cast());
                 }

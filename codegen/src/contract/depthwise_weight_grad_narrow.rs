@@ -7,7 +7,7 @@ use super::implicit_gemm::{Correlation, SideBySide};
 use super::micro::Engine;
 use super::micro::elementwise::{How, Lanes, Tile};
 use super::operand::{Operand, Scratch};
-use super::pack::{room, turn_sums};
+use super::pack::{room, transpose_sums};
 use super::sink::Sink;
 use super::workspace::Workspace;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
@@ -77,7 +77,7 @@ impl<E: Engine> Run<'_, Correlation<'_>, E> {
             }
             let dense = scratch.chains.room::<E::Num>((columns + 1) * E::LANES);
             // SAFETY: the sums of all columns, and room for them and some more.
-            unsafe { turn_sums::<E>((sums, E::LANES), [count, columns], dense) };
+            unsafe { transpose_sums::<E>((sums, E::LANES), [count, columns], dense) };
             sink(batch..batch + count, 0..columns, dense.cast_const().cast());
             batch += count;
         }

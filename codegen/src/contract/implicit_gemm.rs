@@ -53,7 +53,7 @@ pub(crate) struct Correlation<'a> {
     /// First and end of the rows to compute, if vectors go across rows: whole pairs of vectors.
     /// With bf16 pairs, an element of the image pairs two channels.
     pub(crate) across: Option<[usize; 2]>,
-    /// True if bf16 are multiplied in pairs: several rows, a fitting CPU and [`Image::joined`].
+    /// True if bf16 are multiplied in pairs: several rows, a CPU with them, [`Image::interleaved`].
     pub(crate) pairs: bool,
     /// Destination of sums that need no epilogue.
     pub(crate) stored: Option<Stored>,
@@ -217,7 +217,7 @@ impl Correlation<'_> {
         match (self.across, self.pairs) {
             (Some(_), true) => image.place_by_place().in_pairs(),
             (Some(_), false) => image.place_by_place(),
-            (None, true) => image.clone().joined().expect("planes form pairs"),
+            (None, true) => image.clone().interleaved().expect("planes form pairs"),
             (None, false) => image.clone(),
         }
     }

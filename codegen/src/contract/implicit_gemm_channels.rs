@@ -8,7 +8,7 @@ use super::implicit_gemm::{BEHIND, Band, Correlation, Ready};
 use super::micro::Engine;
 use super::micro::gemm::{MOST as SPOTS, Spots, outer};
 use super::operand::Scratch;
-use super::pack::{strips, turn_sums};
+use super::pack::{strips, transpose_sums};
 use super::sink::Sink;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
@@ -50,7 +50,7 @@ impl<E: Engine> Run<'_, Correlation<'_>, E> {
                 before += block.len();
             }
             // SAFETY: the sums of these rows, and room for them.
-            unsafe { turn_sums::<E>((sums, width), [width, n], dense) };
+            unsafe { transpose_sums::<E>((sums, width), [width, n], dense) };
             let first = batch * self.rows + rows.start + row;
             sink(first..first + width, band.columns.clone(), dense.cast_const().cast());
         }

@@ -192,7 +192,7 @@ unsafe fn span<E: Engine>(
         of.sums.out = out.place(start * out.ld + columns.start);
         for prefetched in out.prefetched {
             let [row, col] = [out.at[0] + start, out.at[1] + columns.start];
-            prefetched.ask(row..row + rows, col..col + columns.len());
+            prefetched.issue(row..row + rows, col..col + columns.len());
         }
         // SAFETY: the caller's contract.
         least = least.min(unsafe { outer::<E, _>([rows, vectors], of) });

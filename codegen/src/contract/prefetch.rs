@@ -20,7 +20,7 @@ pub(super) const LINE: usize = 64;
 
 impl Prefetch {
     /// Prefetches these rows and columns into L2.
-    pub(super) fn ask(&self, rows: Range<usize>, cols: Range<usize>) {
+    pub(super) fn issue(&self, rows: Range<usize>, cols: Range<usize>) {
         for row in rows {
             let line = self.base.wrapping_offset(row as isize * self.row);
             let first = line.wrapping_add(cols.start * self.cell);

@@ -15,7 +15,7 @@ use super::image::Image;
 use super::micro::Engine;
 use super::micro::gemm::{MOST as SPOTS, Spots, outer};
 use super::operand::{Operand, Scratch, Source};
-use super::pack::{Lines, panels, room, strips, turn_sums};
+use super::pack::{Lines, panels, room, strips, transpose_sums};
 use super::schedule::{Chosen, Load, Schedule};
 use super::sink::Sink;
 use super::subnormal::may_be_subnormal;
@@ -318,7 +318,7 @@ impl<E: Engine> Run<'_, Positions<'_>, E> {
         for some in groups(&rows, MOVED) {
             let own = sums.wrapping_add(some.start - rows.start);
             // SAFETY: the sums of these rows, and room for them.
-            unsafe { turn_sums::<E>((own, ld), [some.len(), columns.len()], dense) };
+            unsafe { transpose_sums::<E>((own, ld), [some.len(), columns.len()], dense) };
             sink(some, columns.clone(), dense.cast_const().cast());
         }
     }

@@ -70,13 +70,13 @@ impl Images {
         let instructions = cpu.instructions;
         let all_bf16 = factors.iter().all(|factor| factor.values() == DType::BF16);
         let all_bf16 = all_bf16 && cpu.pairs;
-        let joined = (all_bf16 && m > 1).then(|| image.clone().joined()).flatten();
+        let interleaved = (all_bf16 && m > 1).then(|| image.clone().interleaved()).flatten();
         let widened = contract.acc == DType::F32 && windows.round.is_none();
         let stored = n.is_multiple_of(LANES) && stored(contract, cpu).is_some();
         let batches = batch.iter().product();
         let sizes = ProductSizes { batches, m, n, k, widened, stored };
         let cost = |image: &Image| image.cost(&sizes, instructions);
-        let (in_pairs, singly) = (joined.as_ref().map(cost), cost(&image));
+        let (in_pairs, singly) = (interleaved.as_ref().map(cost), cost(&image));
         let least = in_pairs.map_or(singly, |cost| cost.min(singly));
         let across = image.across(cpu, contract.acc, &sizes, all_bf16);
         let across = across.filter(|across| across.cost < least && !is_without(Choice::Channels));

@@ -121,7 +121,7 @@ pub(crate) struct PackedOperand {
     batch_bytes: usize,
     /// The batches that differ.
     pub(super) batches: usize,
-    /// How a batch lies.
+    /// The layout of a batch.
     pub(super) panels: Panels,
     least: u16,
 }

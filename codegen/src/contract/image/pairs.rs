@@ -52,7 +52,7 @@ impl Image {
     }
 
     /// As [`Image::in_pairs`], or with blocks for pairs of other steps; `None` if too many.
-    pub(crate) fn joined(self) -> Option<Image> {
+    pub(crate) fn interleaved(self) -> Option<Image> {
         let mut image = self.in_pairs();
         if image.second.is_none() {
             image.blocks = Some(image.in_blocks()?);

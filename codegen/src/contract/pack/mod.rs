@@ -135,7 +135,7 @@ pub(super) unsafe fn pack_line<E: Engine>(line: Elements, k: usize, dst: *mut E:
 /// # Safety
 ///
 /// The CPU must be the engine's. Sums must be readable, `to` writable for all that packing writes.
-pub(super) unsafe fn turn_sums<E: Engine>(
+pub(super) unsafe fn transpose_sums<E: Engine>(
     (sums, ld): (*const E::Num, usize),
     [rows, columns]: [usize; 2],
     to: *mut E::Num,

@@ -12,7 +12,7 @@ use super::image::Image;
 use super::micro::Engine;
 use super::micro::gemm::{Spots, outer};
 use super::operand::Scratch;
-use super::pack::{strips, turn_sums};
+use super::pack::{strips, transpose_sums};
 use super::schedule::{Chosen, Load, Schedule};
 use super::sink::Sink;
 use super::subnormal::may_be_subnormal;
@@ -247,7 +247,7 @@ impl<E: Engine> Run<'_, Transposed<'_>, E> {
             }
             let dense = scratch.chains.room::<E::Num>(n * width + BEHIND);
             // SAFETY: the sums of these planes, and room for them.
-            unsafe { turn_sums::<E>((sums, width), [count, n], dense) };
+            unsafe { transpose_sums::<E>((sums, width), [count, n], dense) };
             let first = group * self.planes[1];
             sink(first + strip.start..first + strip.end, rows, dense.cast_const().cast());
         }

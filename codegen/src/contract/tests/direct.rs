@@ -112,7 +112,7 @@ fn lines_scaled(
     let at = |batch: usize| [0, (batch * size) as isize];
     let image = Image::of(&seen, None).expect("windows of a convolution");
     let [windows, _] = image.windows();
-    let has_pairs = m > 1 && a.is_bf16() && b.is_bf16() && image.joined().is_some();
+    let has_pairs = m > 1 && a.is_bf16() && b.is_bf16() && image.interleaved().is_some();
     let mut scratch = Scratch::default();
     for cpu in &Cpu::all() {
         let pairs = cpu.pairs && has_pairs;

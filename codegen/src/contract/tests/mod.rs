@@ -516,14 +516,14 @@ fn images_have_the_sums_of_windows() {
                 // Two left operands for three batches, one right operand for all.
                 let left = Tensor::new(dtype, 2 * m * k, 41, (k as isize, 1));
                 let a = left.source();
-                let joined = super::Image::of(&seen, None).and_then(super::Image::joined);
+                let interleaved = super::Image::of(&seen, None).and_then(super::Image::interleaved);
                 let of_bf16 = m > 1 && a.is_bf16() && b.is_bf16();
                 let at = |batch: usize| [(batch % 2 * m * k) as isize, 0];
                 for cpu in &Cpu::all() {
                     let work = Correlation {
                         period: 2,
                         across,
-                        pairs: cpu.pairs && of_bf16 && joined.is_some() && across.is_none(),
+                        pairs: cpu.pairs && of_bf16 && interleaved.is_some() && across.is_none(),
                         ..images::correlation(cpu, [m, k], [a, b])
                     };
                     let middle = windows[0] / 3;

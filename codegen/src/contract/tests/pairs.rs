@@ -46,7 +46,7 @@ fn pairs_in_images_have_the_sums_of_windows() {
         let left = Tensor::new(DType::BF16, M * k, 46, (k as isize, 1)).scaled(exponent);
         let image = Image::of(&seen, None).expect("windows of a convolution");
         let windows = image.windows()[0];
-        assert_eq!(image.joined().map(|image| image.depth()), Some(2), "has few blocks");
+        assert_eq!(image.interleaved().map(|image| image.depth()), Some(2), "has few blocks");
         let want = |i: usize| {
             let right = |p: usize| all[p * n + i % n] * 2f64.powi(exponent);
             sum(DType::F32, k, |p| left.get(i / n, p), right)
@@ -79,7 +79,7 @@ fn narrow_blocks_of_pairs() {
         let left = Tensor::new(DType::BF16, M * k, 48, (k as isize, 1));
         let image = Image::of(&seen, None).expect("windows of a convolution");
         let windows = image.windows()[0];
-        assert_eq!(image.joined().map(|image| image.depth()), Some(2), "has few blocks");
+        assert_eq!(image.interleaved().map(|image| image.depth()), Some(2), "has few blocks");
         let want = |i: usize| {
             let right = |p: usize| {
                 let (row, column) =

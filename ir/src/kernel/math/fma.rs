@@ -3,9 +3,8 @@
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
 
-/// `a * b + c`, rounded once. An instruction in kernels for CPUs with FMA, elsewhere a call.
-///
-/// The standard `f32::mul_add` rounds some subnormal results twice on x86-64 CPUs without FMA.
+/// `a * b + c`, rounded once. An instruction in kernels for CPUs with FMA, elsewhere a call. The
+/// standard `f32::mul_add` rounds some subnormal results twice on x86-64 CPUs without FMA.
 ///
 /// ```
 /// use tracecast_ir::kernel::math::fma;
@@ -23,6 +22,7 @@ pub fn fma(a: f32, b: f32, c: f32) -> f32 {
     a.mul_add(b, c)
 }
 
+#[cfg(target_arch = "x86_64")]
 #[cold]
 #[inline(never)]
 fn without_fma(a: f32, b: f32, c: f32) -> f32 {
