@@ -1,10 +1,10 @@
 //! Microkernels for AVX-512: 32 registers of 16 f32.
 
+use super::super::pack::Packing;
 use super::super::pack::avx512::{One, even, load};
 use super::super::pack::routines::IntoF32;
 use super::super::pack::vectors::{Element, F32};
-use super::super::pack::{Lines, Packing};
-use super::avx2::{Avx2F32, vector};
+use super::avx2::vector;
 use super::cell::{Bf16, Cell, F16, Same, Sight, There};
 use super::engine::{Elementwise, Engine};
 use super::vector::{Interleave, Microkernel, Vector};
@@ -143,11 +143,6 @@ impl Sight<x86::__m512> for Bf16 {
 
 impl Sight<x86::__m512d> for Same {}
 
-/// The largest `k` of which eight lines at a time are packed, not sixteen.
-const SHORT: usize = 128;
-/// Up to this `k` it must be a multiple of eight for that: a remainder would cost too much.
-const LINE: usize = 32;
-
 /// f32 with AVX-512F.
 pub(in crate::contract) struct Avx512F32;
 
@@ -165,12 +160,6 @@ impl Engine for Avx512F32 {
     const SPOTS_ALONE: usize = 16;
     fn reads(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16 | DType::F16)
-    }
-    fn packing_of(lines: &Lines, k: usize) -> Option<Packing> {
-        // Short lines come from near caches, where sixteen at once evict each other.
-        let by_eights = lines.along == 1 && k <= SHORT && (k.is_multiple_of(8) || k > LINE);
-        let packing = if by_eights { Avx2F32::packing } else { Self::packing };
-        packing(lines.dtype, lines.round)
     }
     fn packing(dtype: DType, round: Option<DType>) -> Option<Packing> {
         Self::of_dtype(dtype, round)

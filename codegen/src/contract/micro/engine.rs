@@ -94,11 +94,6 @@ pub(in crate::contract) trait Engine: Sized {
         None
     }
 
-    /// The same for lines of `k` steps.
-    fn packing_of(lines: &Lines, _k: usize) -> Option<Packing> {
-        Self::packing(lines.dtype, lines.round)
-    }
-
     /// Packs element `p < k` of line `j < count` to `dst[p * ld + j]`; a row's rest is undefined.
     ///
     /// Returns the least nonzero magnitude as bf16 bits, if the engine needs it; else a large one.
@@ -108,7 +103,7 @@ pub(in crate::contract) trait Engine: Sized {
     /// The CPU must be the engine's, `ld >= count`, and `k * ld + 8` numbers writable. Lines must
     /// be readable, with the elements between them if their stride is two.
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut Self::Num, ld: usize) -> u16 {
-        if let Some(packing) = Self::packing_of(lines, k) {
+        if let Some(packing) = Self::packing(lines.dtype, lines.round) {
             // SAFETY: the caller's contract; these numbers have 32 bits.
             return unsafe { (packing.lines)(lines, None, [count, k, ld], dst.cast()) };
         }
