@@ -11,6 +11,9 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 /// Elements of a short copy's pieces: up to four pieces are copied without a call.
 const PIECE: usize = 4;
 
+/// Elements of 16 bits and stride two that are copied together.
+const EIGHT: usize = 8;
+
 /// Taps of a window of 3 × 3.
 const OF_THREE: usize = 9;
 
@@ -275,7 +278,8 @@ pub(super) struct Gathered {
 ///
 /// # Safety
 ///
-/// `base` must be the first element. The block must be readable in bounds, `to` writable.
+/// `base` must be the first element. The block must be readable in bounds, with what is between
+/// elements of stride two, and `to` writable.
 #[inline(always)]
 pub(super) unsafe fn gather<T: Copy + Default>(
     seen: &Seen,
@@ -303,23 +307,20 @@ pub(super) unsafe fn gather<T: Copy + Default>(
     runs.cut(inner, positions);
     let along = runs.along;
     let is_free = seen.is_unbounded();
-    let one = |line: usize, run: &Run| {
-        let outer = &runs.outer[line];
-        let there = if is_free { 0..run.count } else { seen.there(outer, run, &along) };
-        let from = base.wrapping_offset(outer.offset + run.place.offset);
-        let to = to.wrapping_add(line * pitch + run.first);
-        // SAFETY: `there` is within bounds; the block has room for the run.
-        unsafe { copy(from, along.stride, there, run.count, to) };
-    };
     // Lines closer together than runs are gathered in groups: as of a weight in an input gradient.
     // So reads are close together, and writes go on in few places.
     let lines = runs.outer.len();
     let some = if lines_are_nearer(outer, inner) { TOGETHER } else { 1 };
     for first in (0..lines).step_by(some) {
         for run in &runs.inner {
-            // A loop, as a closure of `for_each` would not be compiled for the engine's vectors.
+            // Not a closure, which would not be compiled for the engine's vectors.
             for line in first..lines.min(first + some) {
-                one(line, run);
+                let outer = &runs.outer[line];
+                let there = if is_free { 0..run.count } else { seen.there(outer, run, &along) };
+                let from = base.wrapping_offset(outer.offset + run.place.offset);
+                let to = to.wrapping_add(line * pitch + run.first);
+                // SAFETY: `there` is within bounds; the block has room for the run.
+                unsafe { copy(from, along.stride, there, run.count, to) };
             }
         }
     }
@@ -479,7 +480,9 @@ unsafe fn copy_side_by_side<T: Copy>(from: *const T, count: usize, to: *mut T) {
         unsafe { std::ptr::copy_nonoverlapping(from, to, PIECE) };
     };
     if (PIECE..=4 * PIECE).contains(&count) {
-        (0..count - PIECE).step_by(PIECE).for_each(piece);
+        for at in (0..count - PIECE).step_by(PIECE) {
+            piece(at);
+        }
         // What is left ends with the last element.
         piece(count - PIECE);
     } else {
@@ -492,7 +495,8 @@ unsafe fn copy_side_by_side<T: Copy>(from: *const T, count: usize, to: *mut T) {
 ///
 /// # Safety
 ///
-/// Those must be readable from `from` on at `stride`, and `to` writable for `count`.
+/// Those must be readable from `from` on at `stride`, with what is between them if it is two, and
+/// `to` writable for `count`.
 #[inline(always)]
 unsafe fn copy<T: Copy + Default>(
     from: *const T,
@@ -511,19 +515,49 @@ unsafe fn copy<T: Copy + Default>(
         unsafe { copy_side_by_side(from, there.len(), to) };
         return;
     }
+    let from = from.wrapping_offset(there.start as isize * stride);
+    // SAFETY: the caller's contract.
+    unsafe { copy_apart(from, stride, there.len(), to.wrapping_add(there.start)) };
+}
+
+/// Copies `count` elements of a stride.
+///
+/// # Safety
+///
+/// They must be readable, with those in between if the stride is two, and `to` writable for them.
+#[inline(always)]
+pub(super) unsafe fn copy_apart<T: Copy>(from: *const T, stride: isize, count: usize, to: *mut T) {
+    const HALF: usize = EIGHT / 2;
     let one = |i: usize, stride: isize| {
         let from = from.wrapping_offset(i as isize * stride);
-        // SAFETY: the caller's contract: the position is within `there`, the place one of the run.
-        unsafe { std::ptr::copy_nonoverlapping(from, to.wrapping_add(i), 1) };
+        // SAFETY: the caller's contract.
+        unsafe { to.wrapping_add(i).copy_from_nonoverlapping(from, 1) };
     };
-    // Compilers vectorise a constant stride.
-    if stride == 2 {
-        for i in there {
+    // Compilers vectorise a constant stride, but not of 16 bits: there two elements are an integer.
+    if stride != 2 {
+        for i in 0..count {
+            one(i, stride);
+        }
+    } else if count < EIGHT || size_of::<T>() != size_of::<u16>() {
+        for i in 0..count {
             one(i, 2);
         }
     } else {
-        for i in there {
-            one(i, stride);
+        for at in (0..count).step_by(EIGHT) {
+            // The last eight overlap those before them.
+            let at = at.min(count - EIGHT);
+            let pairs = |first: usize| {
+                let from = from.wrapping_add(2 * at + first).cast::<[u32; HALF]>();
+                // SAFETY: the caller's contract: from the first of these eight to the last.
+                unsafe { from.read_unaligned() }
+            };
+            let (first, last) = (pairs(0), pairs(EIGHT - 1));
+            let mut eight = [0; EIGHT];
+            for i in 0..HALF {
+                (eight[i], eight[HALF + i]) = (first[i] as u16, (last[i] >> 16) as u16);
+            }
+            // SAFETY: places of these elements.
+            unsafe { to.wrapping_add(at).cast::<[u16; EIGHT]>().write_unaligned(eight) };
         }
     }
 }

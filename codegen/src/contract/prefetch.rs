@@ -34,32 +34,33 @@ impl Prefetch {
 }
 
 /// Prefetches a cache line into L1. The address need not be valid.
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) fn prefetch_l1(at: *const u8) {
-    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: every x86-64 has the instruction, and it takes any address.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    prefetch::<3>(at);
 }
-
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-pub(super) fn prefetch_l1(_: *const u8) {}
 
 /// Prefetches `bytes` bytes from an address on into L1, as [`prefetch_l1`].
 #[inline(always)]
 pub(super) fn prefetch_bytes(first: *const u8, bytes: usize) {
-    (0..bytes).step_by(LINE).for_each(|at| prefetch_l1(first.wrapping_add(at)));
+    for at in (0..bytes).step_by(LINE) {
+        prefetch_l1(first.wrapping_add(at));
+    }
 }
 
 /// Prefetches a cache line into L2. The address need not be valid.
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) fn prefetch_l2(at: *const u8) {
-    use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-    // SAFETY: every x86-64 has the instruction, and it takes any address.
-    unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    prefetch::<2>(at);
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn prefetch_l2(_: *const u8) {}
+/// The instruction with a hint of x86; none elsewhere.
+#[inline(always)]
+fn prefetch<const HINT: i32>(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has the instruction, and it takes any address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<HINT>(at.cast())
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}

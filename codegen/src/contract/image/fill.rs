@@ -1,5 +1,6 @@
 //! Fills an image: copies lines of the input to their padded places, as packed numbers.
 
+use super::super::im2col::copy_apart;
 use super::super::micro::Engine;
 use super::super::pack::{Elements, Lines, pack_rows};
 use super::{Along, Image, NEAR_LINES, Step};
@@ -163,22 +164,17 @@ impl Image {
                 least = least.min(unsafe { pack_rows::<E>(&lines(0), second, sizes, to.image) });
                 continue;
             }
-            if width == 1 && (1..=2).contains(&across) && along != 1 {
-                // SAFETY: the caller's contract.
-                unsafe { E::Singly::pack(&lines(0), there.len(), rows, to.image, self.pitch) };
-                continue;
-            }
-            for row in 0..rows {
-                let to = to.from(row * self.pitch).image;
+            let is_matrix = width == 1 && (1..=2).contains(&across) && along != 1;
+            let together = if is_matrix { rows } else { 1 };
+            for row in (0..rows).step_by(together.max(1)) {
                 let (lines, length) = (lines(row as isize), there.len());
-                if width == 1 {
-                    // SAFETY: the caller's contract.
-                    unsafe { E::Singly::pack(&lines, length, 1, to, length) };
-                } else {
-                    let steps = Lines { across: stride, along: across, ..lines };
-                    // SAFETY: the caller's contract, for each operand.
-                    unsafe { E::Singly::pack(&steps, count, length, to, width) };
-                }
+                let (lines, [count, steps, ld]) = match width {
+                    1 => (lines, [length, together, self.pitch]),
+                    _ => (Lines { across: stride, along: across, ..lines }, [count, length, width]),
+                };
+                let to = to.from(row * self.pitch).image;
+                // SAFETY: the caller's contract, for each operand.
+                unsafe { E::Singly::pack(&lines, count, steps, to, ld) };
             }
         }
         least
@@ -239,28 +235,8 @@ impl Image {
                 let to = to.from(row * self.pitch + p * self.block() + there.start).image;
                 let line = line.wrapping_add(first * stride);
                 // SAFETY: the numbers of this phase are among those of the line.
-                unsafe { apart(line, inner.step * stride, there.len(), to) };
+                unsafe { copy_apart(line, (inner.step * stride) as isize, there.len(), to) };
             }
         }
-    }
-}
-
-/// Gathers `count` numbers of stride `step`.
-///
-/// # Safety
-///
-/// They must be readable and `to` writable for them.
-#[inline(always)]
-unsafe fn apart<T: Copy>(from: *const T, step: usize, count: usize, to: *mut T) {
-    let copy = |i: usize, step: usize| {
-        // SAFETY: the caller's contract.
-        unsafe {
-            std::ptr::copy_nonoverlapping(from.wrapping_add(i * step), to.wrapping_add(i), 1)
-        };
-    };
-    if step == 2 {
-        (0..count).for_each(|i| copy(i, 2))
-    } else {
-        (0..count).for_each(|i| copy(i, step))
     }
 }

@@ -48,16 +48,13 @@ impl<C: Sight<V>, const K: usize, const S: usize, const N: usize, const TWO: boo
     unsafe fn store(to: &Sums, count: usize, sums: [V; N], rounds: bool) {
         let mask = first(count) as u16;
         for (v, sums) in sums.into_iter().enumerate() {
-            if !TWO {
+            // SAFETY: the caller's contract.
+            unsafe { put(to[if TWO { 2 * v } else { v }], mask, sums, rounds) };
+            if TWO {
+                let half = 8 * if rounds { DType::BF16.bytes() } else { size_of::<f32>() };
                 // SAFETY: the caller's contract.
-                unsafe { put(to[v], mask, sums, rounds) };
-                continue;
+                unsafe { put(to[2 * v + 1].wrapping_sub(half), mask << 8, sums, rounds) };
             }
-            // SAFETY: the caller's contract.
-            unsafe { put(to[2 * v], mask, sums, rounds) };
-            let half = 8 * if rounds { DType::BF16.bytes() } else { size_of::<f32>() };
-            // SAFETY: the caller's contract.
-            unsafe { put(to[2 * v + 1].wrapping_sub(half), mask << 8, sums, rounds) };
         }
     }
 }
