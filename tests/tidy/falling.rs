@@ -15,8 +15,8 @@ const CIRCLES: &[(&str, [usize; 2])] = &[("tracecast-ir", [2, 76])];
 
 /// The most of what is unsafe. A change that makes one smaller lowers it here.
 const MOST: [(&str, usize); 3] = [
-    ("unsafe blocks in codegen/src/contract", 403),
-    ("`unsafe fn` in codegen/src/contract", 167),
+    ("unsafe blocks in codegen/src/contract", 404),
+    ("`unsafe fn` in codegen/src/contract", 166),
     ("`# Safety` there that begins by pointing elsewhere", 0),
 ];
 

@@ -7,7 +7,7 @@ use super::driver::Run;
 use super::groups;
 use super::image::Image;
 use super::implicit_gemm::{Correlation, SideBySide};
-use super::micro::elementwise::{How, Lanes, Line};
+use super::micro::elementwise::{How, Lanes, Line, TAPS};
 use super::micro::{Elementwise, Engine};
 use super::operand::{Operand, Scratch};
 use super::pack::{room, strips, transpose_sums};
@@ -168,6 +168,7 @@ unsafe fn lines<E: Engine>(
 ) {
     let [far, near, across] = band.steps.map(|places| places * E::LANES);
     let [outer, middle, inner] = band.counts;
+    let row = row_of_taps(at, across as isize);
     for (i, at) in at.chunks(CONTRACT_BLOCK).enumerate() {
         let a = a.wrapping_add(i * CONTRACT_BLOCK * E::LANES);
         for line in 0..outer * middle {
@@ -177,10 +178,21 @@ unsafe fn lines<E: Engine>(
                 let b = first.wrapping_add(part.start * across);
                 let sums = sums.wrapping_add(part.start * E::LANES);
                 let how = if i > 0 { How::Adds } else { How::Replaces };
-                let line = Lanes { a, b, line: 0, across, at, sums, how };
+                let line = Lanes { a, b, line: 0, across, at, row, sums, how };
                 // SAFETY: the caller's contract, for these columns.
                 unsafe { E::Singly::run(Line::<E::Singly>(part.count, &line)) };
             }
         }
     }
+}
+
+/// Offset from a step to the next within rows of [`TAPS`], if all these lie a column apart and `k`
+/// is one block; else zero.
+fn row_of_taps(at: &[isize], across: isize) -> isize {
+    let are_rows = at.len() <= CONTRACT_BLOCK && at.len().is_multiple_of(TAPS);
+    let are_apart = |step: &isize| {
+        let is_row = |row: &[isize]| row.windows(2).all(|pair| pair[1] - pair[0] == *step);
+        are_rows && at.chunks(TAPS).all(is_row)
+    };
+    [across, -across].into_iter().find(are_apart).unwrap_or(0)
 }

@@ -4,6 +4,12 @@
 use super::engine::Elementwise;
 use super::vector::{Microkernel, Number, Vector};
 
+/// Taps of a row that may be multiplied together.
+pub(in crate::contract) const TAPS: usize = 5;
+
+/// The most columns of such rows: the sums, what they read and a weight fit 32 registers.
+const MOST: usize = 13;
+
 /// Arguments: some lines of columns, an accumulator each.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Lanes<'a, T> {
@@ -15,6 +21,8 @@ pub(in crate::contract) struct Lanes<'a, T> {
     pub(in crate::contract) across: usize,
     /// Offset of each step from there.
     pub(in crate::contract) at: &'a [isize],
+    /// Offset from a step to the next in rows of [`TAPS`], if they lie a column apart; else zero.
+    pub(in crate::contract) row: isize,
     /// The sums, column by column, and what happens to them.
     pub(in crate::contract) sums: *mut T,
     pub(in crate::contract) how: How,
@@ -132,7 +140,9 @@ impl<E: Elementwise> Microkernel for Line<'_, E> {
             ($($columns:literal)*) => {
                 match self.0 {
                     $($columns => {
-                        if const { $columns <= E::LINE } {
+                        if const { E::HAS_MANY && $columns <= MOST } && self.1.row != 0 {
+                            self.rows::<$columns>()
+                        } else if const { $columns <= E::LINE } {
                             // SAFETY: the caller's contract.
                             unsafe { product::<E::Vector, 1, $columns, false>(self.1) }
                         } else {
@@ -144,5 +154,37 @@ impl<E: Elementwise> Microkernel for Line<'_, E> {
             };
         }
         sum!(1 2 3 4 5 6 7 8 9 10 11 12 13 14)
+    }
+}
+
+/// Called by [`Microkernel::run`] alone, whose contract holds.
+impl<E: Elementwise> Line<'_, E> {
+    /// Replaces the sums of `C` columns, rows of [`TAPS`] together: a column is read once for all.
+    #[inline(always)]
+    fn rows<const C: usize>(&self) {
+        let (s, zero) = (self.1, E::Vector::splat(<E::Num as Number>::ZERO));
+        // Backwards, the last column is the first.
+        let first = if s.row < 0 { C - 1 } else { 0 };
+        let (mut acc, mut a) = ([zero; C], s.a);
+        for at in s.at.chunks_exact(TAPS) {
+            let b = s.b.wrapping_add(first * s.across).wrapping_offset(at[0]);
+            let mut rights = [zero; MOST + TAPS - 1];
+            for (c, right) in rights.iter_mut().enumerate().take(C + TAPS - 1) {
+                // SAFETY: a column of these steps.
+                *right = unsafe { E::Vector::load(b.wrapping_offset(c as isize * s.row)) };
+            }
+            for t in 0..TAPS {
+                // SAFETY: a step's numbers, for which the caller vouches.
+                let left = unsafe { E::Vector::load(a) };
+                for (sum, right) in acc.iter_mut().zip(&rights[t..]) {
+                    *sum = left.fma(*right, *sum);
+                }
+                a = a.wrapping_add(E::LANES);
+            }
+        }
+        for (c, sum) in acc.iter().enumerate() {
+            // SAFETY: the caller vouches for the sums.
+            unsafe { sum.store(s.sums.wrapping_add(first.abs_diff(c) * E::LANES)) };
+        }
     }
 }

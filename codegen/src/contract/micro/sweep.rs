@@ -66,29 +66,7 @@ impl Strip {
     }
 }
 
-/// Continues all accumulators, for outputs of stride `S`, 1 or 2. Stride two needs more registers
-/// than AVX2 has: there even and odd rows take a loop each.
-///
-/// # Safety
-///
-/// The CPU must have the vector. Data in bounds must be readable, chains writable as whole vectors.
-#[inline(always)]
-unsafe fn product<E: Elementwise, C: Sight<E::Vector>, const S: usize>(s: &Sweep<'_, E::Num>) {
-    for (i, strip) in s.strips.iter().enumerate() {
-        let (window, strip) = (i * E::LANES, *strip);
-        if S == 1 || E::HAS_MANY {
-            // SAFETY: the caller's contract.
-            unsafe { rows::<E::Vector, C, S, 0, S>(s, window, strip) };
-        } else {
-            // SAFETY: the caller's contract.
-            unsafe { rows::<E::Vector, C, S, 0, 1>(s, window, strip) };
-            // SAFETY: the caller's contract.
-            unsafe { rows::<E::Vector, C, S, 1, 2>(s, window, strip) };
-        }
-    }
-}
-
-/// The same for a strip and the rows `P..Q` of every `S`.
+/// Continues the accumulators of a strip by the rows `P..Q` of every `S`.
 ///
 /// # Safety
 ///
@@ -196,7 +174,7 @@ impl<V: Vector> Step<V> {
     }
 }
 
-/// [`product`] at a stride, of elements of a dtype.
+/// The kernel at a stride, of elements of a dtype.
 struct Sized<'a, E: Elementwise, C>(usize, &'a Sweep<'a, E::Num>, PhantomData<C>);
 
 impl<E: Elementwise, C: Sight<E::Vector>> Microkernel for Sized<'_, E, C> {
@@ -205,11 +183,31 @@ impl<E: Elementwise, C: Sight<E::Vector>> Microkernel for Sized<'_, E, C> {
     #[inline(always)]
     unsafe fn run(self) {
         match self.0 {
-            // SAFETY: the caller's contract.
-            1 => unsafe { product::<E, C, 1>(self.1) },
-            // SAFETY: as above.
-            2 => unsafe { product::<E, C, 2>(self.1) },
+            1 => self.product::<1>(),
+            2 => self.product::<2>(),
             step => unreachable!("no windows {step} apart"),
+        }
+    }
+}
+
+/// Called by [`Microkernel::run`] alone, whose contract holds.
+impl<E: Elementwise, C: Sight<E::Vector>> Sized<'_, E, C> {
+    /// Continues all accumulators, for outputs of stride `S`, 1 or 2. Stride two needs more
+    /// registers than AVX2 has: there even and odd rows take a loop each.
+    #[inline(always)]
+    fn product<const S: usize>(&self) {
+        let s = self.1;
+        for (i, strip) in s.strips.iter().enumerate() {
+            let (window, strip) = (i * E::LANES, *strip);
+            if S == 1 || E::HAS_MANY {
+                // SAFETY: the caller's contract.
+                unsafe { rows::<E::Vector, C, S, 0, S>(s, window, strip) };
+            } else {
+                // SAFETY: as above.
+                unsafe { rows::<E::Vector, C, S, 0, 1>(s, window, strip) };
+                // SAFETY: as above.
+                unsafe { rows::<E::Vector, C, S, 1, 2>(s, window, strip) };
+            }
         }
     }
 }
