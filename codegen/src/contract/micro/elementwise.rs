@@ -8,7 +8,7 @@ use super::vector::{Microkernel, Number, Vector};
 pub(in crate::contract) const TAPS: usize = 5;
 
 /// The most columns of such rows: the sums, what they read and a weight fit 32 registers.
-const MOST: usize = 13;
+const MOST: usize = 12;
 
 /// Arguments: some lines of columns, an accumulator each.
 #[derive(Clone, Copy)]
