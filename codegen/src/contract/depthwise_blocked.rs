@@ -168,7 +168,7 @@ unsafe fn lines<E: Engine>(
 ) {
     let [far, near, across] = band.steps.map(|places| places * E::LANES);
     let [outer, middle, inner] = band.counts;
-    let row = row_of_taps(at, across as isize);
+    let tap = tap_stride(at, across as isize);
     for (i, at) in at.chunks(CONTRACT_BLOCK).enumerate() {
         let a = a.wrapping_add(i * CONTRACT_BLOCK * E::LANES);
         for line in 0..outer * middle {
@@ -178,7 +178,7 @@ unsafe fn lines<E: Engine>(
                 let b = first.wrapping_add(part.start * across);
                 let sums = sums.wrapping_add(part.start * E::LANES);
                 let how = if i > 0 { How::Adds } else { How::Replaces };
-                let line = Lanes { a, b, line: 0, across, at, row, sums, how };
+                let line = Lanes { a, b, line: 0, across, at, tap, sums, how };
                 // SAFETY: the caller's contract, for these columns.
                 unsafe { E::Singly::run(Line::<E::Singly>(part.count, &line)) };
             }
@@ -186,13 +186,12 @@ unsafe fn lines<E: Engine>(
     }
 }
 
-/// Offset from a step to the next within rows of [`TAPS`], if all these lie a column apart and `k`
-/// is one block; else zero.
-fn row_of_taps(at: &[isize], across: isize) -> isize {
-    let are_rows = at.len() <= CONTRACT_BLOCK && at.len().is_multiple_of(TAPS);
+/// Stride between taps, for [`Lanes::tap`]: `across` or its negative if `k` is one block of kernel
+/// rows of [`TAPS`] with that stride. Zero else.
+fn tap_stride(at: &[isize], across: isize) -> isize {
     let are_apart = |step: &isize| {
         let is_row = |row: &[isize]| row.windows(2).all(|pair| pair[1] - pair[0] == *step);
-        are_rows && at.chunks(TAPS).all(is_row)
+        at.len().is_multiple_of(TAPS) && at.chunks(TAPS).all(is_row) && at.len() <= CONTRACT_BLOCK
     };
     [across, -across].into_iter().find(are_apart).unwrap_or(0)
 }

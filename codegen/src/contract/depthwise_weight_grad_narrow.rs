@@ -103,7 +103,7 @@ unsafe fn columns_of<E: Engine>(
         let chains = chains.wrapping_add(i * lines * columns * E::LANES);
         let line = near * E::LANES;
         let how = How::Continues;
-        let of = Lanes { a, b, line, across: E::LANES, at, row: 0, sums: chains, how };
+        let of = Lanes { a, b, line, across: E::LANES, at, tap: 0, sums: chains, how };
         // SAFETY: the caller's contract.
         unsafe { E::Singly::run(Tile::<E::Singly>([lines, columns], &of)) };
     }

@@ -520,25 +520,24 @@ unsafe fn copy<T: Copy + Default>(
     unsafe { copy_apart(from, stride, there.len(), to.wrapping_add(there.start)) };
 }
 
-/// Copies `count` elements of a stride.
+/// Copies `count` elements of stride `stride` to contiguous ones.
 ///
 /// # Safety
 ///
 /// They must be readable, with those in between if the stride is two, and `to` writable for them.
 #[inline(always)]
 pub(super) unsafe fn copy_apart<T: Copy>(from: *const T, stride: isize, count: usize, to: *mut T) {
-    const HALF: usize = EIGHT / 2;
     let one = |i: usize, stride: isize| {
         let from = from.wrapping_offset(i as isize * stride);
         // SAFETY: the caller's contract.
         unsafe { to.wrapping_add(i).copy_from_nonoverlapping(from, 1) };
     };
-    // Compilers vectorise a constant stride, but not of 16 bits: there two elements are an integer.
+    // Compilers vectorise stride two, but not of 16 bits: there an integer holds two elements.
     if stride != 2 {
         for i in 0..count {
             one(i, stride);
         }
-    } else if count < EIGHT || size_of::<T>() != size_of::<u16>() {
+    } else if count < EIGHT || size_of::<T>() != 2 || cfg!(target_endian = "big") {
         for i in 0..count {
             one(i, 2);
         }
@@ -547,14 +546,14 @@ pub(super) unsafe fn copy_apart<T: Copy>(from: *const T, stride: isize, count: u
             // The last eight overlap those before them.
             let at = at.min(count - EIGHT);
             let pairs = |first: usize| {
-                let from = from.wrapping_add(2 * at + first).cast::<[u32; HALF]>();
+                let from = from.wrapping_add(2 * at + first).cast::<[u32; EIGHT / 2]>();
                 // SAFETY: the caller's contract: from the first of these eight to the last.
                 unsafe { from.read_unaligned() }
             };
             let (first, last) = (pairs(0), pairs(EIGHT - 1));
             let mut eight = [0; EIGHT];
-            for i in 0..HALF {
-                (eight[i], eight[HALF + i]) = (first[i] as u16, (last[i] >> 16) as u16);
+            for i in 0..EIGHT / 2 {
+                (eight[i], eight[EIGHT / 2 + i]) = (first[i] as u16, (last[i] >> 16) as u16);
             }
             // SAFETY: places of these elements.
             unsafe { to.wrapping_add(at).cast::<[u16; EIGHT]>().write_unaligned(eight) };

@@ -53,7 +53,7 @@ pub(super) fn prefetch_l2(at: *const u8) {
     prefetch::<2>(at);
 }
 
-/// The instruction with a hint of x86; none elsewhere.
+/// `_MM_HINT_T0` is 3 and `_MM_HINT_T1` is 2, which other CPUs do not define: none prefetches.
 #[inline(always)]
 fn prefetch<const HINT: i32>(at: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -4,10 +4,10 @@
 use super::engine::Elementwise;
 use super::vector::{Microkernel, Number, Vector};
 
-/// Taps of a row that may be multiplied together.
+/// Taps of a kernel row that [`Line`] multiplies together.
 pub(in crate::contract) const TAPS: usize = 5;
 
-/// The most columns of such rows: the sums, what they read and a weight fit 32 registers.
+/// The most columns then: their sums, the inputs of all taps and a weight fit 32 registers.
 const MOST: usize = 12;
 
 /// Arguments: some lines of columns, an accumulator each.
@@ -21,8 +21,9 @@ pub(in crate::contract) struct Lanes<'a, T> {
     pub(in crate::contract) across: usize,
     /// Offset of each step from there.
     pub(in crate::contract) at: &'a [isize],
-    /// Offset from a step to the next in rows of [`TAPS`], if they lie a column apart; else zero.
-    pub(in crate::contract) row: isize,
+    /// Stride between the [`TAPS`] of a kernel row, if it is that of columns, up or down. Then all
+    /// steps are whole rows and replace the sums. Zero else.
+    pub(in crate::contract) tap: isize,
     /// The sums, column by column, and what happens to them.
     pub(in crate::contract) sums: *mut T,
     pub(in crate::contract) how: How,
@@ -140,8 +141,8 @@ impl<E: Elementwise> Microkernel for Line<'_, E> {
             ($($columns:literal)*) => {
                 match self.0 {
                     $($columns => {
-                        if const { E::HAS_MANY && $columns <= MOST } && self.1.row != 0 {
-                            self.rows::<$columns>()
+                        if const { E::HAS_MANY && $columns <= MOST } && self.1.tap != 0 {
+                            self.by_kernel_rows::<$columns>()
                         } else if const { $columns <= E::LINE } {
                             // SAFETY: the caller's contract.
                             unsafe { product::<E::Vector, 1, $columns, false>(self.1) }
@@ -159,19 +160,20 @@ impl<E: Elementwise> Microkernel for Line<'_, E> {
 
 /// Called by [`Microkernel::run`] alone, whose contract holds.
 impl<E: Elementwise> Line<'_, E> {
-    /// Replaces the sums of `C` columns, rows of [`TAPS`] together: a column is read once for all.
+    /// Computes `C` columns, a kernel row in each pass: an input is loaded once for all its taps.
     #[inline(always)]
-    fn rows<const C: usize>(&self) {
+    fn by_kernel_rows<const C: usize>(&self) {
         let (s, zero) = (self.1, E::Vector::splat(<E::Num as Number>::ZERO));
-        // Backwards, the last column is the first.
-        let first = if s.row < 0 { C - 1 } else { 0 };
+        debug_assert!(s.how == How::Replaces, "kernel rows are one block of `k`");
+        // With a negative stride the last column comes first.
+        let first = if s.tap < 0 { C - 1 } else { 0 };
         let (mut acc, mut a) = ([zero; C], s.a);
         for at in s.at.chunks_exact(TAPS) {
             let b = s.b.wrapping_add(first * s.across).wrapping_offset(at[0]);
             let mut rights = [zero; MOST + TAPS - 1];
             for (c, right) in rights.iter_mut().enumerate().take(C + TAPS - 1) {
-                // SAFETY: a column of these steps.
-                *right = unsafe { E::Vector::load(b.wrapping_offset(c as isize * s.row)) };
+                // SAFETY: an input of this kernel row.
+                *right = unsafe { E::Vector::load(b.wrapping_offset(c as isize * s.tap)) };
             }
             for t in 0..TAPS {
                 // SAFETY: a step's numbers, for which the caller vouches.
